@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the launcher needs of analysis: load a session, judge it, render it, export its traces.
+// Nothing here prints; nothing throws but std::bad_alloc. Thread-safety: functions may run in
+// parallel on different objects; a Session or SessionReport may be read by many threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "recording/recording.hpp"
+
+namespace gpubusy::analysis {
+
+struct SessionReport;  // analysis/report.hpp: every number of the verdict, as data
+
+// A directory with recordings, or one recording.
+tl::expected<recording::Session, recording::Error> load_session(const std::string& path);
+
+// Judges all processes of a session. The report does not refer to the session afterwards.
+SessionReport analyse(const recording::Session& session);
+
+// ---- text --------------------------------------------------------------------------------------
+
+struct TextOptions {
+  int width = 100;      // columns; less than 60 is taken as 60
+  bool colour = false;  // ANSI colours
+  bool ascii = false;   // no characters beyond ASCII of our own (names stay as they are)
+};
+std::string render_text(const SessionReport& report, const TextOptions& options);
+
+// Key numbers of two sessions side by side, e.g. before and after a cure.
+std::string render_comparison(const SessionReport& before, const SessionReport& after,
+                              const TextOptions& options);
+
+// The whole report as one JSON document (schema version in "schema"), ends with a newline.
+std::string render_json(const SessionReport& report);
+
+// ---- traces ------------------------------------------------------------------------------------
+
+struct ExportOptions {
+  std::string directory;            // must exist; empty: the session's directory
+  bool compress = true;             // .json.gz, else .json
+  std::uint64_t max_bytes = 400u << 20;  // of uncompressed JSON per trace; 0: no limit
+  bool include_prelude = false;     // also where there are windows with steps
+};
+
+struct WrittenTrace {
+  std::string path;
+  std::uint32_t pid = 0;
+  int rank = -1;
+  std::uint32_t window = 0;
+  std::uint32_t steps = 0;
+  std::uint64_t events = 0;        // rows for calls and device work
+  std::uint64_t left_out = 0;      // rows left out because of max_bytes
+};
+
+struct ExportResult {
+  std::vector<WrittenTrace> written;
+  std::vector<recording::Error> problems;  // files that could not be written, and why
+};
+
+// One trace per window and process. Existing files are never overwritten.
+ExportResult export_traces(const recording::Session& session, const ExportOptions& options);
+
+}  // namespace gpubusy::analysis
