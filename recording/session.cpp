@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files and directories of recordings.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "recording/reader.hpp"
+#include "recording/recording.hpp"
+
+namespace gpubusy::recording {
+namespace {
+
+class File final : public ByteSource {
+ public:
+  File(int descriptor, std::uint64_t size) : descriptor_(descriptor), size_(size) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() override { close(descriptor_); }
+
+  std::uint64_t size() const override { return size_; }
+  std::size_t read(std::uint64_t offset, void* out, std::size_t size) const override {
+    std::size_t done = 0;
+    while (done < size) {
+      const ssize_t got = pread(descriptor_, static_cast<char*>(out) + done, size - done,
+                                static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) break;
+      done += static_cast<std::size_t>(got);
+    }
+    return done;
+  }
+
+ private:
+  int descriptor_;
+  std::uint64_t size_;
+};
+
+Error system_error_of(const std::string& path, const char* what, int code) {
+  return {fmt::format("{}: {}: {}", path, what, std::generic_category().message(code))};
+}
+
+}  // namespace
+
+tl::expected<Recording, Error> read_file(const std::string& path) {
+  // O_NONBLOCK: a FIFO of that name must not hang us.
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return tl::make_unexpected(system_error_of(path, "cannot open", errno));
+  struct stat info;
+  if (fstat(descriptor, &info) != 0) {
+    const int code = errno;
+    close(descriptor);
+    return tl::make_unexpected(system_error_of(path, "cannot stat", code));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    close(descriptor);
+    return tl::make_unexpected(Error{path + ": is not a regular file; expected a recording"});
+  }
+  const File file(descriptor, static_cast<std::uint64_t>(info.st_size));
+  return read_source(path, file);
+}
+
+tl::expected<Session, Error> read_session(const std::string& path) {
+  namespace fs = std::filesystem;
+  Session session;
+  session.path = path;
+  std::error_code code;
+  const fs::file_status status = fs::status(path, code);
+  if (!fs::exists(status)) {
+    return tl::make_unexpected(
+        Error{fmt::format("{}: does not exist; expected a directory with *{} files, or one such file",
+                          path, kFileSuffix)});
+  }
+  if (!fs::is_directory(status)) {
+    auto recording = read_file(path);
+    if (!recording) return tl::make_unexpected(recording.error());
+    session.processes.push_back(std::move(*recording));
+    return session;
+  }
+  std::vector<std::string> files;
+  fs::directory_iterator it(path, code);
+  if (code) return tl::make_unexpected(system_error_of(path, "cannot list", code.value()));
+  for (const fs::directory_iterator end; it != end; it.increment(code)) {
+    if (it->path().extension() == kFileSuffix) files.push_back(it->path().string());
+    if (code) break;
+  }
+  if (code) return tl::make_unexpected(system_error_of(path, "cannot list", code.value()));
+  if (files.empty()) {
+    return tl::make_unexpected(
+        Error{fmt::format("{}: no recording here; expected *{} files", path, kFileSuffix)});
+  }
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
+    auto recording = read_file(file);
+    if (recording) {
+      session.processes.push_back(std::move(*recording));
+    } else {
+      session.skipped.push_back(recording.error());
+    }
+  }
+  std::stable_sort(session.processes.begin(), session.processes.end(),
+                   [](const Recording& a, const Recording& b) { return a.start_ns < b.start_ns; });
+  return session;
+}
+
+}  // namespace gpubusy::recording
