@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The vocabulary of the hook rows' last columns: from a call's arguments to a record's payload.
+// Evaluated after the real call, inside the hook's guard. Out-parameters are only read where the
+// pointer is there; a failed call's record carries its result, so their content does not matter.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "recording/format.hpp"
+#include "runtime/api_info.hpp"
+#include "runtime/driver.hpp"
+#include "runtime/kernels.hpp"
+#include "runtime/streams.hpp"
+
+namespace gpubusy::preload {
+
+using recording::AllocPayload;
+using recording::CopyDirection;
+using recording::CopyPayload;
+using recording::GraphLaunchPayload;
+using recording::LaunchPayload;
+using recording::MemoryKind;
+using recording::MemsetPayload;
+using recording::SyncPayload;
+
+struct NoPayload {};
+
+enum class Blocking : std::uint8_t { kBlocking = 0, kAsync = 1 };
+inline constexpr Blocking kBlocking = Blocking::kBlocking;
+inline constexpr Blocking kAsync = Blocking::kAsync;
+
+template <class T>
+std::uint64_t address_of(T value) noexcept {
+  if constexpr (std::is_pointer_v<T>) {
+    return reinterpret_cast<std::uint64_t>(value);
+  } else if constexpr (std::is_null_pointer_v<T>) {
+    return 0;
+  } else {
+    return static_cast<std::uint64_t>(value);
+  }
+}
+
+// Pageable memory is what the driver does not know.
+inline MemoryKind memory_kind(std::uint64_t address) noexcept {
+  const runtime::Driver* d = runtime::driver();
+  if (d == nullptr || d->pointer_get_attribute == nullptr) return MemoryKind::kUnknown;
+  unsigned type = 0;
+  const CUresult result = d->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                   static_cast<CUdeviceptr>(address));
+  if (result == CUDA_ERROR_INVALID_VALUE) return MemoryKind::kPageable;
+  if (result != CUDA_SUCCESS) return MemoryKind::kUnknown;
+  unsigned managed = 0;
+  if (d->pointer_get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                               static_cast<CUdeviceptr>(address)) == CUDA_SUCCESS &&
+      managed != 0) {
+    return MemoryKind::kManaged;
+  }
+  switch (type) {
+    case CU_MEMORYTYPE_HOST: return MemoryKind::kPinned;
+    case CU_MEMORYTYPE_DEVICE: return MemoryKind::kDevice;
+    case CU_MEMORYTYPE_ARRAY: return MemoryKind::kArray;
+    case CU_MEMORYTYPE_UNIFIED: return MemoryKind::kManaged;
+    default: return MemoryKind::kPageable;
+  }
+}
+
+constexpr bool on_host(MemoryKind k) noexcept {
+  return k == MemoryKind::kPageable || k == MemoryKind::kPinned;
+}
+
+// By what the memory is, not by what the caller called it: with unified addressing the driver goes
+// by that too. The stated kind decides where the memory cannot be told (managed, unknown).
+inline CopyDirection direction_of(MemoryKind source, MemoryKind destination,
+                                  cudaMemcpyKind stated) noexcept {
+  const auto by_kind = [&] {
+    switch (stated) {
+      case cudaMemcpyHostToDevice: return CopyDirection::kHostToDevice;
+      case cudaMemcpyDeviceToHost: return CopyDirection::kDeviceToHost;
+      case cudaMemcpyDeviceToDevice: return CopyDirection::kDeviceToDevice;
+      case cudaMemcpyHostToHost: return CopyDirection::kHostToHost;
+      default: return CopyDirection::kUnknown;
+    }
+  };
+  const auto fuzzy = [](MemoryKind k) {
+    return k == MemoryKind::kUnknown || k == MemoryKind::kManaged;
+  };
+  if ((fuzzy(source) || fuzzy(destination)) && stated != cudaMemcpyDefault) return by_kind();
+  if (source == MemoryKind::kUnknown || destination == MemoryKind::kUnknown) return by_kind();
+  if (on_host(source)) {
+    return on_host(destination) ? CopyDirection::kHostToHost : CopyDirection::kHostToDevice;
+  }
+  return on_host(destination) ? CopyDirection::kDeviceToHost : CopyDirection::kDeviceToDevice;
+}
+
+template <class Destination, class Source>
+CopyPayload copied(Destination dst, Source src, std::size_t bytes, cudaMemcpyKind stated,
+                   Blocking blocking) noexcept {
+  CopyPayload p{};
+  p.bytes = bytes;
+  p.source = address_of(src);
+  p.destination = address_of(dst);
+  p.source_kind = memory_kind(p.source);
+  p.destination_kind = memory_kind(p.destination);
+  p.direction = direction_of(p.source_kind, p.destination_kind, stated);
+  p.asynchronous = static_cast<std::uint8_t>(blocking);
+  p.source_device = p.destination_device = -1;
+  return p;
+}
+
+template <class Destination, class Source>
+CopyPayload copied_peer(Destination dst, int dst_device, Source src, int src_device,
+                        std::size_t bytes, Blocking blocking) noexcept {
+  CopyPayload p = copied(dst, src, bytes, cudaMemcpyDeviceToDevice, blocking);
+  p.direction = CopyDirection::kPeerToPeer;
+  p.source_device = static_cast<std::int16_t>(src_device);
+  p.destination_device = static_cast<std::int16_t>(dst_device);
+  return p;
+}
+
+inline CopyPayload copied_with_device_side(std::uint64_t host, bool host_is_source,
+                                           MemoryKind device_kind, std::size_t bytes,
+                                           cudaMemcpyKind stated, Blocking blocking) noexcept {
+  CopyPayload p{};
+  p.bytes = bytes;
+  (host_is_source ? p.source : p.destination) = host;
+  p.source_kind = host_is_source ? memory_kind(host) : device_kind;
+  p.destination_kind = host_is_source ? device_kind : memory_kind(host);
+  p.direction = direction_of(p.source_kind, p.destination_kind, stated);
+  p.asynchronous = static_cast<std::uint8_t>(blocking);
+  p.source_device = p.destination_device = -1;
+  return p;
+}
+
+inline CopyPayload copied_to_symbol(const void* src, std::size_t bytes, cudaMemcpyKind stated,
+                                    Blocking blocking) noexcept {
+  return copied_with_device_side(address_of(src), true, MemoryKind::kDevice, bytes, stated,
+                                 blocking);
+}
+inline CopyPayload copied_from_symbol(void* dst, std::size_t bytes, cudaMemcpyKind stated,
+                                      Blocking blocking) noexcept {
+  return copied_with_device_side(address_of(dst), false, MemoryKind::kDevice, bytes, stated,
+                                 blocking);
+}
+inline CopyPayload copied_to_array(const void* src, std::size_t bytes, cudaMemcpyKind stated,
+                                   Blocking blocking) noexcept {
+  return copied_with_device_side(address_of(src), true, MemoryKind::kArray, bytes, stated,
+                                 blocking);
+}
+inline CopyPayload copied_from_array(void* dst, std::size_t bytes, cudaMemcpyKind stated,
+                                     Blocking blocking) noexcept {
+  return copied_with_device_side(address_of(dst), false, MemoryKind::kArray, bytes, stated,
+                                 blocking);
+}
+
+// Where an array takes part, width counts elements whose size the parameters do not tell: the bytes
+// are then a lower bound.
+template <class Parameters>
+CopyPayload copied_3d_runtime(const Parameters* q, cudaMemcpyKind stated,
+                              Blocking blocking) noexcept {
+  if (q == nullptr) return CopyPayload{};
+  CopyPayload p = copied(q->dstPtr.ptr, q->srcPtr.ptr,
+                         q->extent.width * q->extent.height * q->extent.depth, stated, blocking);
+  if (q->srcArray != nullptr) p.source_kind = MemoryKind::kArray;
+  if (q->dstArray != nullptr) p.destination_kind = MemoryKind::kArray;
+  p.direction = direction_of(p.source_kind, p.destination_kind, stated);
+  return p;
+}
+inline CopyPayload copied_3d(const cudaMemcpy3DParms* q, Blocking blocking) noexcept {
+  return copied_3d_runtime(q, q == nullptr ? cudaMemcpyDefault : q->kind, blocking);
+}
+inline CopyPayload copied_3d_peer(const cudaMemcpy3DPeerParms* q, Blocking blocking) noexcept {
+  CopyPayload p = copied_3d_runtime(q, cudaMemcpyDeviceToDevice, blocking);
+  p.direction = CopyDirection::kPeerToPeer;
+  if (q != nullptr) {
+    p.source_device = static_cast<std::int16_t>(q->srcDevice);
+    p.destination_device = static_cast<std::int16_t>(q->dstDevice);
+  }
+  return p;
+}
+
+// Driver descriptors say what each side is.
+template <class Parameters>
+CopyPayload copied_by_descriptor(const Parameters* q, std::size_t bytes,
+                                 Blocking blocking) noexcept {
+  const auto side = [](CUmemorytype type, const void* host, CUdeviceptr device, MemoryKind& kind) {
+    const std::uint64_t address = type == CU_MEMORYTYPE_HOST ? address_of(host) : device;
+    kind = type == CU_MEMORYTYPE_ARRAY    ? MemoryKind::kArray
+           : type == CU_MEMORYTYPE_DEVICE ? MemoryKind::kDevice
+                                          : memory_kind(address);
+    return address;
+  };
+  CopyPayload p{};
+  p.bytes = bytes;
+  p.source = side(q->srcMemoryType, q->srcHost, q->srcDevice, p.source_kind);
+  p.destination = side(q->dstMemoryType, q->dstHost, q->dstDevice, p.destination_kind);
+  p.direction = direction_of(p.source_kind, p.destination_kind, cudaMemcpyDefault);
+  p.asynchronous = static_cast<std::uint8_t>(blocking);
+  p.source_device = p.destination_device = -1;
+  return p;
+}
+inline CopyPayload copied_2d(const CUDA_MEMCPY2D* q, Blocking blocking) noexcept {
+  return q == nullptr ? CopyPayload{}
+                      : copied_by_descriptor(q, q->WidthInBytes * q->Height, blocking);
+}
+inline CopyPayload copied_3d(const CUDA_MEMCPY3D* q, Blocking blocking) noexcept {
+  return q == nullptr ? CopyPayload{}
+                      : copied_by_descriptor(q, q->WidthInBytes * q->Height * q->Depth, blocking);
+}
+
+template <class Destination>
+MemsetPayload filled(Destination dst, unsigned pattern, std::size_t bytes,
+                     Blocking blocking) noexcept {
+  MemsetPayload p{};
+  p.bytes = bytes;
+  p.destination = address_of(dst);
+  p.pattern = pattern;
+  p.asynchronous = static_cast<std::uint8_t>(blocking);
+  return p;
+}
+
+template <class Handle>
+SyncPayload waited(Handle handle) noexcept {
+  return {address_of(handle), 0};
+}
+template <class Handle, class Other>
+SyncPayload waited(Handle handle, Other other) noexcept {
+  return {address_of(handle), address_of(other)};
+}
+template <class Handle>
+SyncPayload made(Handle* handle) noexcept {
+  return {handle == nullptr ? 0 : address_of(*handle), 0};
+}
+template <class Handle>
+SyncPayload destroyed_stream(Handle stream) noexcept {
+  runtime::forget_stream(reinterpret_cast<void*>(stream));
+  return {address_of(stream), 0};
+}
+
+template <class Pointer>
+AllocPayload allocated(Pointer* ptr, std::size_t bytes) noexcept {
+  return {ptr == nullptr ? 0 : address_of(*ptr), bytes};
+}
+inline AllocPayload registered(void* ptr, std::size_t bytes) noexcept {
+  return {address_of(ptr), bytes};
+}
+template <class Pointer>
+AllocPayload freed(Pointer ptr) noexcept {
+  return {address_of(ptr), 0};
+}
+
+template <class Exec>
+GraphLaunchPayload graph_launched(Exec exec) noexcept {
+  return {address_of(exec), runtime::graph_id(exec), 0};
+}
+template <class Stream>
+SyncPayload capture_began(int result, Stream stream) noexcept {
+  if (result == 0) runtime::capture_began();
+  return {address_of(stream), 0};
+}
+template <class Stream>
+SyncPayload capture_ended(Stream stream) noexcept {
+  runtime::capture_ended();  // also a failed end leaves no capture behind
+  return {address_of(stream), 0};
+}
+template <class Exec, class Graph>
+NoPayload instantiated(int result, Exec* exec, Graph graph) noexcept {
+  if (result == 0 && exec != nullptr) runtime::graph_instantiated(*exec, graph);
+  return {};
+}
+inline NoPayload unloaded() noexcept {
+  runtime::forget_driver_kernels();
+  return {};
+}
+inline NoPayload device_set() noexcept {
+  runtime::device_changed();
+  return {};
+}
+inline NoPayload nothing() noexcept { return {}; }
+
+struct Shape {
+  dim3 grid, block;
+  std::size_t shared;
+};
+// A null configuration is the program's error and the real call's to report.
+inline Shape shape(const cudaLaunchConfig_t* c) noexcept {
+  return c == nullptr ? Shape{} : Shape{c->gridDim, c->blockDim, c->dynamicSmemBytes};
+}
+inline Shape shape(const CUlaunchConfig* c) noexcept {
+  return c == nullptr ? Shape{}
+                      : Shape{dim3(c->gridDimX, c->gridDimY, c->gridDimZ),
+                              dim3(c->blockDimX, c->blockDimY, c->blockDimZ), c->sharedMemBytes};
+}
+inline cudaStream_t stream_of(const cudaLaunchConfig_t* c) noexcept {
+  return c == nullptr ? nullptr : c->stream;
+}
+inline CUstream stream_of(const CUlaunchConfig* c) noexcept {
+  return c == nullptr ? nullptr : c->hStream;
+}
+
+template <class Function>
+LaunchPayload launched(Function function, recording::Layer layer, const Shape& s) noexcept {
+  LaunchPayload p{};
+  p.kernel = runtime::kernel_id(reinterpret_cast<const void*>(function), layer);
+  p.grid[0] = s.grid.x, p.grid[1] = s.grid.y, p.grid[2] = s.grid.z;
+  p.block[0] = s.block.x, p.block[1] = s.block.y, p.block[2] = s.block.z;
+  p.shared_bytes = static_cast<std::uint32_t>(s.shared);
+  return p;
+}
+
+}  // namespace gpubusy::preload

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cuGetProcAddress: how statically linked cudart reaches everything, itself included. The real
+// function answers first; where its answer is a function of the hook table, the hook is given
+// instead. Errors, unknown names and outputs stay exactly the driver's.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#include "preload/api.hpp"
+#include "runtime/keep_errno.hpp"
+#include "runtime/recorder.hpp"
+
+#undef cuGetProcAddress
+
+namespace gpubusy::preload {
+namespace {
+
+using First = CUresult(const char*, void**, int, cuuint64_t);
+using Second = CUresult(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
+
+constexpr int kSecondSince = 12000;  // version from which "cuGetProcAddress" means _v2
+
+// Is `exported` the function asked for as `base`: the same name but for _vN, _ptsz and _ptds?
+bool has_base(const char* exported, const char* base) noexcept {
+  const std::size_t n = strlen(base);
+  if (strncmp(exported, base, n) != 0) return false;
+  const char* rest = exported + n;
+  if (rest[0] == '_' && rest[1] == 'v' && rest[2] >= '0' && rest[2] <= '9') {
+    rest += 3;
+    while (*rest >= '0' && *rest <= '9') ++rest;
+  }
+  return rest[0] == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
+}
+
+bool is_per_thread(const char* exported) noexcept {
+  const std::size_t n = strlen(exported);
+  return n > 5 &&
+         (strcmp(exported + n - 5, "_ptsz") == 0 || strcmp(exported + n - 5, "_ptds") == 0);
+}
+
+// Where the driver hands out another entry point than the one it exports. The functions of the
+// table kept their parameters across versions, all but cuGetProcAddress itself.
+bool fits_request(ApiId id, int version, cuuint64_t flags) noexcept {
+  if (id == ApiId::cuGetProcAddress) return version < kSecondSince;
+  if (id == ApiId::cuGetProcAddress_v2) return version >= kSecondSince;
+  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+  return !per_thread || is_per_thread(kApis[static_cast<std::size_t>(id)].name);
+}
+
+void* substitute(const char* symbol, void* real, int version, cuuint64_t flags) noexcept {
+  runtime::KeepErrno keep;
+  ApiId fitting = ApiId::kCount;
+  void* handle = nullptr;
+  for (std::size_t i = static_cast<std::size_t>(ApiId::kRuntimeCount); i < kApiCount; ++i) {
+    if (!has_base(kApis[i].name, symbol)) continue;
+    const auto id = static_cast<ApiId>(i);
+    if (handle == nullptr) handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    void* exported = handle == nullptr ? nullptr : real_dlsym()(handle, kApis[i].name);
+    if (exported == real || g_real[i].load(std::memory_order_acquire) == real) {
+      dlerror();
+      return hook_for(id, real);
+    }
+    if (fitting == ApiId::kCount && fits_request(id, version, flags)) fitting = id;
+  }
+  if (handle != nullptr) dlerror();
+  return fitting == ApiId::kCount ? real : hook_for(fitting, real);
+}
+
+template <class Call>
+CUresult answer(const char* symbol, void** function, int version, cuuint64_t flags, Call&& call) {
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS && symbol != nullptr && function != nullptr && *function != nullptr &&
+      runtime::mode() != runtime::Mode::kOff) {
+    *function = substitute(symbol, *function, version, flags);
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace gpubusy::preload
+
+using namespace gpubusy::preload;
+
+extern "C" [[gnu::visibility("default")]] CUresult cuGetProcAddress(const char* symbol,
+                                                                    void** function, int version,
+                                                                    cuuint64_t flags) {
+  auto* real_function = real<First>(ApiId::cuGetProcAddress);
+  if (real_function == nullptr) return CUDA_ERROR_NOT_FOUND;
+  return answer(symbol, function, version, flags,
+                [&] { return real_function(symbol, function, version, flags); });
+}
+
+extern "C" [[gnu::visibility("default")]] CUresult cuGetProcAddress_v2(
+    const char* symbol, void** function, int version, cuuint64_t flags,
+    CUdriverProcAddressQueryResult* status) {
+  auto* real_function = real<Second>(ApiId::cuGetProcAddress_v2);
+  if (real_function == nullptr) return CUDA_ERROR_NOT_FOUND;
+  return answer(symbol, function, version, flags,
+                [&] { return real_function(symbol, function, version, flags, status); });
+}

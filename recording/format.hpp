@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The recording: what the injected library writes and everything else reads.
+//
+// One file per process image (a fork or an exec starts a new file). A file is a FileHeader page and
+// then blocks of kBlockSize bytes. A block belongs to one thread, which alone writes it: record
+// bytes first, then `committed` (release). The pages are shared mappings of the file, so whatever
+// was committed survives any death of the process, SIGKILL included; a reader stops at `committed`.
+//
+// Units: times are CLOCK_MONOTONIC nanoseconds, sizes are bytes, unless a name says otherwise.
+// Byte order and alignment: little endian, records are multiples of 8 bytes, 8-aligned.
+// Compatibility: a record type's meaning never changes; fields are only appended (readers use
+// `size`), unknown types are skipped and counted. kFormatVersion rises when a reader of the old
+// version would misread a file.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace gpubusy::recording {
+
+inline constexpr char kFileMagic[8] = {'G', 'P', 'U', 'B', 'U', 'S', 'Y', '\n'};
+inline constexpr std::uint32_t kFormatVersion = 1;
+inline constexpr std::uint32_t kHeaderSize = 4096;
+inline constexpr std::uint32_t kBlockSize = 256 * 1024;
+inline constexpr std::uint32_t kBlockMagic = 0x4b4c4247;  // "GBLK"
+inline constexpr const char* kFileSuffix = ".gpubusy";
+
+// ---- file header (first page) ------------------------------------------------------------------
+
+struct FileHeader {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t header_size;
+  std::uint32_t block_size;
+  std::uint32_t pid;
+  std::uint32_t parent_pid;
+  std::uint32_t pointer_bits;
+  std::uint64_t start_ns;          // CLOCK_MONOTONIC when the file was made
+  std::uint64_t start_unix_ns;     // CLOCK_REALTIME at the same instant
+  std::uint64_t process_start_ticks;  // field 22 of /proc/self/stat: with pid, identifies the process
+  std::int32_t rank;               // -1: not known
+  std::int32_t world_size;         // -1: not known
+  std::int32_t local_rank;         // -1: not known
+  std::atomic<std::uint32_t> state;        // FileState; kOpen at a crash
+  std::atomic<std::uint64_t> end_ns;       // 0 until the process ended in an orderly way
+  std::atomic<std::uint64_t> lost_records;  // dropped: budget, full disk, no block
+  std::atomic<std::uint64_t> blocks;       // blocks handed out; the file may be longer or shorter
+  std::atomic<std::uint64_t> last_flush_ns;
+  std::atomic<std::uint64_t> steps_seen;   // step edges so far, also those outside windows
+  char library_version[32];
+  char host[256];                  // UTF-8 as the system gives it
+  char executable[1024];
+  char command_line[2048];         // arguments separated by '\0', cut at the end
+};
+
+enum class FileState : std::uint32_t {
+  kOpen = 0,        // process still runs, or died without a word
+  kFinished = 1,    // closed by an orderly exit
+  kExecuted = 2,    // the process image was replaced by exec
+  kDiskFull = 3,    // recording stopped: no space
+  kBudgetSpent = 4  // recording stopped: GPUBUSY_MAX_SIZE
+};
+
+// ---- blocks ------------------------------------------------------------------------------------
+
+struct BlockHeader {
+  std::uint32_t magic;
+  std::uint32_t thread_id;  // gettid()
+  std::uint32_t sequence;   // 0,1,2… within the thread
+  std::atomic<std::uint32_t> committed;  // valid bytes behind this header
+  std::uint64_t start_ns;
+  std::uint64_t offset;  // of this header in the file
+  std::uint64_t reserved[4];
+};
+static_assert(sizeof(BlockHeader) == 64);
+
+// ---- records -----------------------------------------------------------------------------------
+
+enum class RecordType : std::uint16_t {
+  kPadding = 0,
+  // events
+  kCall = 1,        // an intercepted call: CallRecord + payload by category
+  kDeviceTime = 2,  // DeviceTimeRecord
+  kStepEdge = 3,    // StepEdgeRecord
+  kWindow = 4,      // WindowRecord
+  kLost = 5,        // LostRecord
+  // definitions; always written before the first record that uses them, but perhaps in the block
+  // of another thread: a reader collects all definitions first
+  kKernel = 16,     // KernelRecord + name
+  kCode = 17,       // CodeRecord + strings
+  kStackNode = 18,  // StackNodeRecord
+  kThread = 19,     // ThreadRecord + name
+  kStream = 20,     // StreamRecord
+  kDevice = 21,     // DeviceRecord + name
+  kNotice = 22,     // NoticeRecord + text
+  kGraph = 23,      // GraphRecord
+  kSetting = 24,    // SettingRecord + "name=value": the configuration in force
+  kFunction = 25,   // ApiRecord + name: api id -> name, category
+};
+
+struct RecordHeader {
+  RecordType type;
+  std::uint16_t size;  // bytes with this header and all payload, multiple of 8
+  std::uint32_t value;  // meaning depends on type (named in each record)
+};
+static_assert(sizeof(RecordHeader) == 8);
+inline constexpr std::uint32_t kMaxRecordSize = 65528;
+
+// What kind of call a hook is; decides the payload behind CallRecord. Written as u8: append only.
+enum class Category : std::uint8_t {
+  kOther = 0,
+  kLaunch = 1,        // LaunchPayload: one kernel
+  kGraphLaunch = 2,   // GraphLaunchPayload
+  kCopy = 3,          // CopyPayload
+  kMemset = 4,        // MemsetPayload
+  kSync = 5,          // SyncPayload: waits for the device
+  kDeviceAlloc = 6,   // AllocPayload
+  kDeviceFree = 7,    // AllocPayload (size 0 where not known)
+  kHostAlloc = 8,     // AllocPayload: pinned host memory obtained or registered
+  kHostFree = 9,      // AllocPayload
+  kStream = 10,       // SyncPayload (handle of the stream): create, destroy, wait event
+  kEvent = 11,        // SyncPayload (event and stream)
+  kProfiler = 12,     // no payload: cudaProfilerStart/Stop
+  kModule = 13,       // no payload: registration, module load
+  kHostFunction = 14, // SyncPayload: a host callback in a stream
+  kCapture = 15,      // SyncPayload: stream capture begins or ends
+  kContext = 16,      // no payload: current device or context changes
+};
+
+enum class Layer : std::uint8_t { kRuntime = 0, kDriver = 1 };
+
+enum CallFlags : std::uint16_t {
+  kCallCaptured = 1,       // the stream was being captured: no device work followed
+  kCallPerThreadStream = 2,  // _ptsz/_ptds variant: stream 0 means the thread's own
+  kCallTimed = 4,          // a DeviceTimeRecord follows for this correlation
+  kCallUntimedCapture = 8,  // not timed, since a capture was active somewhere
+  kCallUntimedLimit = 16,  // not timed, since the timer pool was exhausted
+};
+
+struct CallRecord {
+  RecordHeader header;  // value: correlation id, unique in the file, rising, from 1
+  std::uint64_t start_ns;
+  std::uint64_t end_ns;
+  std::uint16_t api;  // index into kFunction definitions
+  std::uint16_t flags;  // CallFlags
+  std::int32_t result;  // cudaError_t or CUresult
+  std::uint32_t python_stack;  // StackNode id, 0: none
+  std::uint32_t native_stack;  // StackNode id, 0: none
+  std::uint32_t stream;  // Stream id, 0: call has no stream
+  std::int16_t device;   // current device, -1: not known
+  std::uint16_t reserved;
+};
+static_assert(sizeof(CallRecord) == 48);
+
+struct LaunchPayload {
+  std::uint32_t kernel;  // Kernel id
+  std::uint32_t grid[3];
+  std::uint32_t block[3];
+  std::uint32_t shared_bytes;  // dynamic
+};
+static_assert(sizeof(LaunchPayload) == 32);
+
+struct GraphLaunchPayload {
+  std::uint64_t graph_exec;  // handle
+  std::uint32_t graph;       // Graph id, 0: its content was not seen
+  std::uint32_t reserved;
+};
+
+enum class MemoryKind : std::uint8_t { kUnknown = 0, kPageable = 1, kPinned = 2, kDevice = 3, kArray = 4, kManaged = 5 };
+enum class CopyDirection : std::uint8_t { kUnknown = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kHostToHost = 4, kPeerToPeer = 5 };
+
+struct CopyPayload {
+  std::uint64_t bytes;  // bytes moved (for 2D/3D: width*height*depth, not pitch)
+  std::uint64_t source;
+  std::uint64_t destination;
+  CopyDirection direction;
+  MemoryKind source_kind;
+  MemoryKind destination_kind;
+  std::uint8_t asynchronous;  // 1: an Async form
+  std::int16_t source_device;  // peer copies, else -1
+  std::int16_t destination_device;
+};
+static_assert(sizeof(CopyPayload) == 32);
+
+struct MemsetPayload {
+  std::uint64_t bytes;
+  std::uint64_t destination;
+  std::uint32_t pattern;
+  std::uint8_t asynchronous;
+  std::uint8_t reserved[3];
+};
+
+struct AllocPayload {
+  std::uint64_t address;
+  std::uint64_t bytes;
+};
+
+struct SyncPayload {
+  std::uint64_t handle;  // stream or event handle, 0: device or context
+  std::uint64_t other;   // event of a stream call
+};
+
+enum class TimeSource : std::uint8_t { kNone = 0, kEvents = 1, kCupti = 2 };
+
+// When the device really worked for a call. Comes later than the call, from any thread.
+struct DeviceTimeRecord {
+  RecordHeader header;  // value: correlation id of the call
+  std::uint64_t start_ns;
+  std::uint64_t end_ns;
+  std::uint32_t uncertainty_ns;  // of the conversion to CLOCK_MONOTONIC, not of the length
+  std::uint32_t stream;
+  std::int16_t device;
+  TimeSource source;
+  std::uint8_t reserved;
+  std::uint32_t graph_node;  // 0: not a node of a graph
+};
+static_assert(sizeof(DeviceTimeRecord) == 40);
+
+enum class StepSource : std::uint8_t { kNone = 0, kOptimizer = 1, kKernel = 2, kCall = 3 };
+
+// The end of a step; the next begins at the same time.
+struct StepEdgeRecord {
+  RecordHeader header;  // value: number of the step that ended (0 for the first)
+  std::uint64_t time_ns;
+  std::uint32_t thread_id;
+  StepSource source;
+  std::uint8_t reserved[3];
+};
+
+enum class WindowKind : std::uint8_t {
+  kScheduled = 0,  // `active` steps of the schedule
+  kPrelude = 1,    // before the first step edge: kept so that a run without steps is not lost
+  kWholeRun = 2,   // no step source was asked for
+};
+enum class WindowEvent : std::uint8_t { kBegin = 0, kEnd = 1, kCut = 2 /* budget or process end */ };
+
+struct WindowRecord {
+  RecordHeader header;  // value: index of the window, 0,1,2…
+  std::uint64_t time_ns;
+  std::uint32_t first_step;
+  std::uint32_t steps;  // planned at kBegin, completed at kEnd and kCut
+  WindowKind kind;
+  WindowEvent event;
+  std::uint16_t reserved[3];
+};
+
+struct LostRecord {
+  RecordHeader header;  // value: number of records lost since the last LostRecord of the thread
+  std::uint64_t time_ns;
+};
+
+// Variable parts are UTF-8 (or whatever the program had: readers repair it), not terminated,
+// directly behind the struct; the record is padded with zeros.
+struct KernelRecord {
+  RecordHeader header;  // value: Kernel id, from 1
+  std::uint64_t function;  // host function or CUfunction handle
+  std::uint32_t name_bytes;  // mangled, as registered
+  std::uint32_t reserved;
+};
+
+// A Python code object: enough to turn an instruction offset into a line later, elsewhere.
+struct CodeRecord {
+  RecordHeader header;  // value: Code id, from 1
+  std::int32_t first_line;
+  std::uint8_t python_minor;  // of CPython 3.x: selects the line table's format
+  std::uint8_t flags;         // 1: file or name was cut, 2: line table was cut
+  std::uint16_t file_bytes;
+  std::uint16_t name_bytes;   // qualified name where there is one
+  std::uint16_t line_table_bytes;
+  std::uint32_t reserved;
+  // file, name, line table follow
+};
+static_assert(sizeof(CodeRecord) == 24);
+
+enum class FrameKind : std::uint8_t { kPython = 1, kNative = 2 };
+
+// A stack is a chain of nodes from the innermost frame to the root. Python: location is
+// code id << 32 | instruction offset in bytes. Native: the return address.
+struct StackNodeRecord {
+  RecordHeader header;  // value: node id, from 1
+  std::uint32_t parent;  // node id of the caller, 0: root
+  FrameKind kind;
+  std::uint8_t flags;  // 1: the stack was cut behind this frame
+  std::uint16_t reserved;
+  std::uint64_t location;
+};
+
+struct ThreadRecord {
+  RecordHeader header;  // value: gettid()
+  std::uint64_t pthread;
+  std::uint64_t first_ns;
+  std::uint32_t name_bytes;
+  std::uint32_t reserved;
+};
+
+struct StreamRecord {
+  RecordHeader header;  // value: Stream id; 7 is the legacy default stream, others from 13
+  std::uint64_t handle;
+  std::int16_t device;
+  std::uint16_t flags;  // as given at creation; 0xffff: creation was not seen
+  std::int32_t priority;
+};
+
+struct DeviceRecord {
+  RecordHeader header;  // value: device ordinal
+  std::uint64_t total_memory;
+  std::uint32_t sm_count;
+  std::uint16_t compute_major, compute_minor;
+  std::uint32_t max_threads_per_block, max_threads_per_sm, registers_per_block, warp_size;
+  std::uint32_t shared_per_block, shared_per_sm;
+  std::uint32_t runtime_version, driver_version;
+  std::uint32_t name_bytes;
+  std::uint32_t reserved;
+};
+
+struct GraphRecord {
+  RecordHeader header;  // value: Graph id, from 1
+  std::uint64_t graph_exec;
+  std::uint32_t kernels, copies, memsets, others;  // nodes
+};
+
+enum class NoticeKind : std::uint16_t {
+  kInfo = 0,
+  kConfiguration = 1,  // a bad setting was met
+  kPython = 2,         // Python stacks are off and why
+  kDeviceTime = 3,     // device times are missing or estimated, and why
+  kBudget = 4,         // something was left out for size
+  kHooks = 5,          // a function could not be intercepted or found
+};
+
+struct NoticeRecord {
+  RecordHeader header;  // value: NoticeKind
+  std::uint64_t time_ns;
+  std::uint32_t text_bytes;
+  std::uint32_t reserved;
+};
+
+struct SettingRecord {
+  RecordHeader header;
+  std::uint32_t text_bytes;
+  std::uint32_t reserved;
+};
+
+struct ApiRecord {
+  RecordHeader header;  // value: api id
+  Category category;
+  Layer layer;
+  std::uint16_t name_bytes;
+  std::uint32_t reserved;
+};
+
+}  // namespace gpubusy::recording

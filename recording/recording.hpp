@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A recording in memory, as the reader gives it to analysis. Plain data; nothing is judged here.
+// Times: CLOCK_MONOTONIC ns. Sizes: bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "recording/format.hpp"
+
+namespace gpubusy::recording {
+
+struct Error {
+  std::string message;  // names the file, the value and what was expected
+};
+
+struct Api {
+  std::string name;  // as exported, e.g. "cudaLaunchKernel", "cuMemcpyHtoDAsync_v2_ptsz"
+  Category category = Category::kOther;
+  Layer layer = Layer::kRuntime;
+};
+
+struct Call {
+  std::uint64_t start_ns, end_ns;
+  std::uint32_t correlation;
+  std::uint32_t thread_id;
+  std::uint32_t python_stack, native_stack;
+  std::uint32_t stream;
+  std::int32_t result;
+  std::uint16_t api;
+  std::uint16_t flags;
+  std::int16_t device;
+  Category category;
+  union {
+    LaunchPayload launch;
+    GraphLaunchPayload graph_launch;
+    CopyPayload copy;
+    MemsetPayload memset;
+    AllocPayload alloc;
+    SyncPayload sync;
+  };
+};
+
+struct DeviceTime {
+  std::uint64_t start_ns, end_ns;
+  std::uint32_t correlation;
+  std::uint32_t uncertainty_ns;
+  std::uint32_t stream;
+  std::uint32_t graph_node;
+  std::int16_t device;
+  TimeSource source;
+};
+
+struct StepEdge {
+  std::uint64_t time_ns;
+  std::uint32_t step;  // number of the step that ended here
+  std::uint32_t thread_id;
+  StepSource source;
+};
+
+struct Window {
+  std::uint32_t index;
+  WindowKind kind;
+  std::uint32_t first_step;
+  std::uint32_t planned_steps, completed_steps;
+  std::uint64_t begin_ns, end_ns;  // end_ns of an unfinished window: the last record's time
+  bool complete;                   // ended by its last step (kEnd)
+};
+
+struct Kernel { std::string name; std::uint64_t function = 0; };  // mangled name
+struct Code {
+  std::string file, name;
+  std::string line_table;  // raw bytes
+  std::int32_t first_line = 0;
+  int python_minor = 0;
+  bool cut = false;
+};
+struct StackNode { std::uint32_t parent; FrameKind kind; std::uint8_t flags; std::uint64_t location; };
+struct Thread { std::uint32_t id; std::uint64_t pthread; std::string name; };
+struct Stream { std::uint64_t handle; std::int16_t device; std::uint16_t flags; std::int32_t priority; };
+struct Device { std::string name; DeviceRecord properties; };
+struct Notice { std::uint64_t time_ns; NoticeKind kind; std::string text; };
+struct Graph { std::uint64_t graph_exec; std::uint32_t kernels, copies, memsets, others; };
+
+struct Recording {
+  std::string path;
+  std::uint32_t version = 0, pid = 0, parent_pid = 0;
+  int rank = -1, world_size = -1, local_rank = -1;
+  FileState state = FileState::kOpen;
+  std::uint64_t start_ns = 0, start_unix_ns = 0, end_ns = 0;
+  std::uint64_t lost_records = 0, steps_seen = 0;
+  std::string library_version, host, executable;
+  std::vector<std::string> command_line;
+  std::vector<std::string> settings;
+
+  std::vector<Api> apis;                 // by api id
+  std::vector<Call> calls;               // by start_ns
+  std::vector<DeviceTime> device_times;  // by start_ns
+  std::vector<StepEdge> steps;           // by time
+  std::vector<Window> windows;           // by index
+  std::vector<Notice> notices;
+  std::unordered_map<std::uint32_t, Kernel> kernels;
+  std::unordered_map<std::uint32_t, Code> codes;
+  std::unordered_map<std::uint32_t, StackNode> stack_nodes;
+  std::unordered_map<std::uint32_t, Thread> threads;
+  std::unordered_map<std::uint32_t, Stream> streams;
+  std::unordered_map<std::uint32_t, Graph> graphs;
+  std::unordered_map<std::int32_t, Device> devices;
+
+  // What the reader met: never silent.
+  std::uint64_t torn_blocks = 0;      // blocks cut short by a crash or a bad record
+  std::uint64_t unknown_records = 0;  // types of a newer version, skipped
+  std::uint64_t bad_records = 0;      // too short for their type, or naming what is not there
+  std::uint64_t bad_bytes = 0;        // bytes that could not be read as records
+};
+
+// Reads one file. Tolerates a torn tail; an error only where nothing can be read at all.
+tl::expected<Recording, Error> read_file(const std::string& path);
+
+// All recordings of a directory (or the one file), by start time. Files that cannot be read become
+// entries of `skipped`.
+struct Session {
+  std::string path;
+  std::vector<Recording> processes;
+  std::vector<Error> skipped;
+};
+tl::expected<Session, Error> read_session(const std::string& path);
+
+}  // namespace gpubusy::recording

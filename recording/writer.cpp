@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recording/writer.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace gpubusy::recording {
+namespace {
+
+struct KeepErrno {
+  int saved = errno;
+  ~KeepErrno() { errno = saved; }
+};
+
+// Field 22 of /proc/self/stat. The command name before it may hold spaces and parentheses.
+std::uint64_t process_start_ticks() noexcept {
+  const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  char text[1024];
+  const ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  const char* p = strrchr(text, ')');
+  if (p == nullptr) return 0;
+  ++p;
+  for (int field = 3; field <= 22; ++field) {
+    while (*p == ' ') ++p;
+    if (field == 22) return strtoull(p, nullptr, 10);
+    while (*p != '\0' && *p != ' ') ++p;
+  }
+  return 0;
+}
+
+void read_into(const char* path, char* out, std::size_t size) noexcept {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const ssize_t n = read(fd, out, size - 1);
+  out[n > 0 ? n : 0] = '\0';
+  close(fd);
+}
+
+// A host name may hold bytes that a file name should not (a slash would even be a directory).
+void append_file_safe(char* out, std::size_t size, const char* text) noexcept {
+  std::size_t n = strlen(out);
+  for (; *text != '\0' && n + 1 < size; ++text) {
+    const unsigned char c = static_cast<unsigned char>(*text);
+    out[n++] = (c < 0x21 || c == '/' || c == 0x7f) ? '_' : *text;
+  }
+  out[n] = '\0';
+}
+
+}  // namespace
+
+int RecordingFile::create(const Description& d) noexcept {
+  KeepErrno keep;
+  char host[128] = {};
+  append_file_safe(host, sizeof host, d.host);
+  // Host, pid and start time: processes of other PID name spaces on the same host may share a pid,
+  // and may even start in the same nanosecond, hence the counter.
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const int n = snprintf(path_, sizeof path_, "%s/%s_%d.%llu%s%.*d%s", d.directory, host,
+                           static_cast<int>(getpid()),
+                           static_cast<unsigned long long>(d.start_unix_ns),
+                           attempt == 0 ? "" : "-", attempt == 0 ? 0 : 1, attempt, kFileSuffix);
+    if (n < 0 || n >= static_cast<int>(sizeof path_)) return ENAMETOOLONG;
+    fd_ = open(path_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ >= 0) break;
+    if (errno != EEXIST) return errno;
+  }
+  if (fd_ < 0) return EEXIST;
+
+  // Keep our descriptor out of the small numbers that programs close or reuse blindly
+  // (daemons close 3..n, shells dup to 10).
+  const int high = fcntl(fd_, F_DUPFD_CLOEXEC, 500);
+  if (high >= 0) {
+    close(fd_);
+    fd_ = high;
+  }
+  int error = posix_fallocate(fd_, 0, kHeaderSize);
+  void* page = MAP_FAILED;
+  if (error == 0) {
+    page = mmap(nullptr, kHeaderSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (page == MAP_FAILED) error = errno;
+  }
+  if (error != 0) {
+    close(fd_);
+    fd_ = -1;
+    unlink(path_);
+    return error;
+  }
+  auto* h = static_cast<FileHeader*>(page);
+  h->version = kFormatVersion;
+  h->header_size = kHeaderSize;
+  h->block_size = kBlockSize;
+  h->pid = static_cast<std::uint32_t>(getpid());
+  h->parent_pid = static_cast<std::uint32_t>(getppid());
+  h->pointer_bits = 64;
+  h->start_ns = d.start_ns;
+  h->start_unix_ns = d.start_unix_ns;
+  h->process_start_ticks = process_start_ticks();
+  h->rank = d.rank;
+  h->world_size = d.world_size;
+  h->local_rank = d.local_rank;
+  strncpy(h->library_version, d.library_version, sizeof h->library_version - 1);
+  strncpy(h->host, d.host, sizeof h->host - 1);
+  const ssize_t n = readlink("/proc/self/exe", h->executable, sizeof h->executable - 1);
+  if (n < 0) h->executable[0] = '\0';
+  read_into("/proc/self/cmdline", h->command_line, sizeof h->command_line);
+  // The magic last: a reader never takes a half-made header for a whole one.
+  std::atomic_thread_fence(std::memory_order_release);
+  memcpy(h->magic, kFileMagic, sizeof h->magic);
+  max_bytes_ = d.max_bytes;
+  header_ = h;
+  return 0;
+}
+
+BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint32_t sequence,
+                                          std::uint64_t now_ns) noexcept {
+  KeepErrno keep;
+  if (header_ == nullptr || header_->state.load(std::memory_order_relaxed) !=
+                                static_cast<std::uint32_t>(FileState::kOpen)) {
+    return nullptr;
+  }
+  const std::uint64_t reserved =
+      reserved_bytes_.fetch_add(kBlockSize, std::memory_order_relaxed) + kBlockSize;
+  if (reserved > max_bytes_) {
+    header_->state.store(static_cast<std::uint32_t>(FileState::kBudgetSpent));
+    return nullptr;
+  }
+  const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
+  const off_t offset = static_cast<off_t>(kHeaderSize + index * kBlockSize);
+  // posix_fallocate, not ftruncate: a page beyond a full disk would raise SIGBUS when touched.
+  if (posix_fallocate(fd_, offset, kBlockSize) != 0) {
+    header_->state.store(static_cast<std::uint32_t>(FileState::kDiskFull));
+    return nullptr;
+  }
+  // MAP_POPULATE: one call here instead of 64 page faults between the target's launches.
+  void* p = mmap(nullptr, kBlockSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_,
+                 offset);
+  if (p == MAP_FAILED) return nullptr;
+  auto* block = static_cast<BlockHeader*>(p);
+  block->thread_id = thread_id;
+  block->sequence = sequence;
+  block->start_ns = now_ns;
+  block->offset = static_cast<std::uint64_t>(offset);
+  std::atomic_thread_fence(std::memory_order_release);
+  block->magic = kBlockMagic;
+  return block;
+}
+
+void RecordingFile::release_block(BlockHeader* block) noexcept {
+  KeepErrno keep;
+  // A program that starts a thread per request would otherwise fill the disk with empty blocks.
+  constexpr std::uint64_t kPage = 4096;
+  const std::uint64_t used =
+      (sizeof(BlockHeader) + block->committed.load(std::memory_order_relaxed) + kPage - 1) &
+      ~(kPage - 1);
+  const std::uint64_t offset = block->offset;
+  munmap(block, kBlockSize);
+  if (used < kBlockSize &&
+      fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset + used),
+                static_cast<off_t>(kBlockSize - used)) == 0) {
+    reserved_bytes_.fetch_sub(kBlockSize - used, std::memory_order_relaxed);
+  }
+}
+
+void RecordingFile::count_lost(std::uint64_t n) noexcept {
+  if (header_ != nullptr) header_->lost_records.fetch_add(n, std::memory_order_relaxed);
+}
+
+void RecordingFile::finish(FileState state, std::uint64_t now_ns) noexcept {
+  if (header_ == nullptr) return;
+  header_->end_ns.store(now_ns, std::memory_order_relaxed);
+  std::uint32_t open_state = static_cast<std::uint32_t>(FileState::kOpen);
+  header_->state.compare_exchange_strong(open_state, static_cast<std::uint32_t>(state));
+}
+
+void RecordingFile::forget_after_fork() noexcept {
+  KeepErrno keep;
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  if (header_ != nullptr) munmap(header_, kHeaderSize);
+  header_ = nullptr;
+  reserved_bytes_.store(0, std::memory_order_relaxed);
+  path_[0] = '\0';
+}
+
+void* ThreadWriter::reserve_in_new_block(RecordingFile& file, std::size_t size,
+                                         std::uint32_t thread_id, std::uint64_t now_ns) noexcept {
+  if (size > kMaxRecordSize) {
+    file.count_lost(1);
+    return nullptr;
+  }
+  BlockHeader* block = file.acquire_block(thread_id, sequence_, now_ns);
+  if (block == nullptr) {
+    file.count_lost(1);
+    return nullptr;
+  }
+  if (block_ != nullptr) {
+    bytes_before_ += static_cast<std::uint64_t>(cursor_ - first_);
+    file.release_block(block_);
+  }
+  ++sequence_;
+  block_ = block;
+  first_ = reinterpret_cast<char*>(block) + sizeof(BlockHeader);
+  cursor_ = first_;
+  end_ = reinterpret_cast<char*>(block) + kBlockSize;
+  return cursor_;
+}
+
+void ThreadWriter::close(RecordingFile& file) noexcept {
+  if (block_ == nullptr) return;
+  bytes_before_ += static_cast<std::uint64_t>(cursor_ - first_);
+  file.release_block(block_);
+  block_ = nullptr;
+  first_ = cursor_ = end_ = nullptr;
+}
+
+}  // namespace gpubusy::recording

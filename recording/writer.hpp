@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes a recording from inside the target. libc only; never throws, blocks or changes errno.
+//
+// RecordingFile is shared by the threads of a process (all members are safe to call at once).
+// ThreadWriter belongs to one thread. Space is reserved before it is mapped, so a full disk is an
+// error code and never a SIGBUS; nothing lies in /dev/shm unless the user chose that directory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "recording/format.hpp"
+
+namespace gpubusy::recording {
+
+class RecordingFile {
+ public:
+  struct Description {
+    const char* directory;  // must exist
+    const char* host;
+    const char* library_version;
+    std::uint64_t start_ns, start_unix_ns;
+    std::uint64_t max_bytes;
+    int rank, world_size, local_rank;
+  };
+
+  // 0, or an errno value; `path()` then names what was tried. The name is made exclusively.
+  int create(const Description& description) noexcept;
+  bool is_open() const noexcept { return header_ != nullptr; }
+  const char* path() const noexcept { return path_; }
+  FileHeader* header() noexcept { return header_; }
+
+  // A fresh block of kBlockSize bytes for the calling thread; nullptr: budget spent or disk full
+  // (header()->state says which). The caller unmaps it by release_block().
+  BlockHeader* acquire_block(std::uint32_t thread_id, std::uint32_t sequence,
+                             std::uint64_t now_ns) noexcept;
+  // Unmaps and gives the unused tail of the block back to the file system.
+  void release_block(BlockHeader* block) noexcept;
+
+  void count_lost(std::uint64_t n) noexcept;
+
+  // Marks an orderly end. Mappings stay: late hooks may still run.
+  void finish(FileState state, std::uint64_t now_ns) noexcept;
+
+  // In a forked child: forget the parent's file without touching it.
+  void forget_after_fork() noexcept;
+
+ private:
+  int fd_ = -1;
+  FileHeader* header_ = nullptr;
+  std::uint64_t max_bytes_ = 0;
+  std::atomic<std::uint64_t> reserved_bytes_{0};
+  char path_[4352] = {};
+};
+
+class ThreadWriter {
+ public:
+  // Room for `size` bytes (a multiple of 8, at most kMaxRecordSize), or nullptr (counted as lost).
+  // The bytes are uninitialised. Nothing is visible to readers before commit().
+  void* reserve(RecordingFile& file, std::size_t size, std::uint32_t thread_id,
+                std::uint64_t now_ns) noexcept {
+    if (cursor_ + size <= end_) [[likely]] return cursor_;
+    return reserve_in_new_block(file, size, thread_id, now_ns);
+  }
+  void commit(std::size_t size) noexcept {
+    cursor_ += size;
+    block_->committed.store(static_cast<std::uint32_t>(cursor_ - first_),
+                            std::memory_order_release);
+  }
+  std::uint64_t bytes_written() const noexcept { return bytes_before_ + (cursor_ - first_); }
+  void close(RecordingFile& file) noexcept;
+  void forget_after_fork() noexcept { *this = ThreadWriter{}; }
+
+ private:
+  void* reserve_in_new_block(RecordingFile& file, std::size_t size, std::uint32_t thread_id,
+                             std::uint64_t now_ns) noexcept;
+
+  BlockHeader* block_ = nullptr;
+  char* first_ = nullptr;
+  char* cursor_ = nullptr;
+  char* end_ = nullptr;
+  std::uint32_t sequence_ = 0;
+  std::uint64_t bytes_before_ = 0;
+};
+
+}  // namespace gpubusy::recording

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/call.hpp"
+
+#include "runtime/stack_table.hpp"
+
+namespace gpubusy::runtime {
+
+void CallScope::enter() noexcept {
+  KeepErrno keep;
+  flags_ = site_.flags;
+  if (mode() == Mode::kIdle && (!arms(site_.category) || !arm())) return;
+  if (mode() == Mode::kOff) return;
+  if (site_.category == recording::Category::kContext) return;
+  steps_before_call(site_.function, site_.layer);
+  watches_steps_ = true;
+  if (mode() != Mode::kRecording || !is_recorded(site_.category)) return;
+  thread_ = thread_state();
+  if (thread_ == nullptr) return;
+  if (configuration().python_stacks != 0) {
+    python_stack_ = capture_python_stack(definitions());
+  }
+  if (!is_device_work(site_.category)) return;
+  if (any_capture() && is_capturing(site_.stream)) {
+    flags_ |= recording::kCallCaptured;
+  } else if (wants_device_times()) {
+    ticket_ = begin_timing(*thread_, site_.stream);
+  }
+}
+
+void CallScope::stop(int result) noexcept {
+  if (!wants_end()) return;
+  end_ns_ = now_ns();
+  result_ = result;
+  if (!records() || ticket_.state != Timing::kTimed) return;
+  KeepErrno keep;
+  // At once, so that the end event stands as close behind the work as it can.
+  ticket_.state = end_event(*thread_, ticket_, site_.stream, result != 0);
+}
+
+void CallScope::describe(bool blocking) noexcept {
+  correlation_ = next_correlation();
+  device_ = current_device();
+  stream_id_ = stream_id(site_.stream, device_);
+  if (!is_device_work(site_.category) || (flags_ & recording::kCallCaptured) != 0) return;
+  switch (ticket_.state) {
+    case Timing::kTimed:
+      flags_ |= recording::kCallTimed;
+      commit_timing(*thread_, ticket_,
+                    {correlation_, stream_id_, device_, blocking, start_ns_, end_ns_});
+      break;
+    case Timing::kCapture: flags_ |= recording::kCallUntimedCapture; break;
+    case Timing::kLimit: flags_ |= recording::kCallUntimedLimit; break;
+    case Timing::kOff:
+    case Timing::kFailed: break;
+  }
+}
+
+void CallScope::fill(void* out, std::size_t size) noexcept {
+  auto* r = static_cast<recording::CallRecord*>(out);
+  r->header = {recording::RecordType::kCall, static_cast<std::uint16_t>(size), correlation_};
+  r->start_ns = start_ns_;
+  r->end_ns = end_ns_;
+  r->api = static_cast<std::uint16_t>(site_.api);
+  r->flags = flags_;
+  r->result = result_;
+  r->python_stack = python_stack_;
+  r->native_stack = 0;
+  r->stream = stream_id_;
+  r->device = device_;
+  r->reserved = 0;
+}
+
+void CallScope::write() noexcept {
+  KeepErrno keep;
+  constexpr std::size_t kSize = sizeof(recording::CallRecord);
+  describe(false);
+  if (void* out = reserve_record(*thread_, kSize, end_ns_)) {
+    fill(out, kSize);
+    commit_record(*thread_, kSize);
+  }
+}
+
+void CallScope::done() noexcept {
+  if (!watches_steps_) return;
+  KeepErrno keep;
+  steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
+  if (prelude_is_full()) [[unlikely]] end_prelude_for_size();
+}
+
+}  // namespace gpubusy::runtime

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One intercepted call, from the hook's point of view. passes_through() is all that a call costs
+// outside a window; CallScope is the rest.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "recording/format.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/device_timer.hpp"
+#include "runtime/keep_errno.hpp"
+#include "runtime/recorder.hpp"
+#include "runtime/step_tracker.hpp"
+#include "runtime/streams.hpp"
+
+namespace gpubusy::runtime {
+
+// Calls whose effect must be known also while nothing is recorded.
+constexpr bool is_always_seen(recording::Category c) noexcept {
+  using enum recording::Category;
+  return c == kCapture || c == kModule || c == kContext;
+}
+
+// Calls that tell that this process uses CUDA in earnest: the first one opens the recording.
+constexpr bool arms(recording::Category c) noexcept {
+  using enum recording::Category;
+  return c != kModule && c != kContext;
+}
+
+// Calls that never become records of their own (as Kineto leaves out cudaSetDevice).
+constexpr bool is_recorded(recording::Category c) noexcept {
+  return c != recording::Category::kContext;
+}
+
+constexpr bool is_device_work(recording::Category c) noexcept {
+  using enum recording::Category;
+  return c == kLaunch || c == kGraphLaunch || c == kCopy || c == kMemset;
+}
+
+template <recording::Category kCategory>
+[[gnu::always_inline]] inline bool passes_through(std::uint32_t api,
+                                                  [[maybe_unused]] const void* function) noexcept {
+  const Mode m = mode();
+  if (m == Mode::kOff) return true;
+  if (t_local.busy) return true;
+  if (m == Mode::kTracking) {
+    if constexpr (is_always_seen(kCategory)) return false;
+    if (t_local.in_step || api == g_step_api.load(std::memory_order_relaxed)) return false;
+    if constexpr (kCategory == recording::Category::kLaunch) return launch_is_plain(function);
+    return true;
+  }
+  if (m == Mode::kIdle) return !arms(kCategory) && !is_always_seen(kCategory);
+  return false;
+}
+
+struct CallSite {
+  std::uint32_t api;
+  recording::Category category;
+  recording::Layer layer;
+  std::uint16_t flags;      // recording::CallFlags known beforehand
+  const void* function;     // launches: the kernel's function, else null
+  StreamArgument stream;
+};
+
+class CallScope {
+ public:
+  explicit CallScope(const CallSite& site) noexcept : site_(site) {
+    t_local.busy = true;
+    enter();
+  }
+  // Also runs when the real call is left by an exception or a cancellation.
+  ~CallScope() { t_local.busy = false; }
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+
+  bool records() const noexcept { return thread_ != nullptr; }
+  bool wants_end() const noexcept { return records() || watches_steps_; }
+
+  // In this order: start, the real call, stop, write (only if records()), done.
+  void start() noexcept {
+    if (wants_end()) start_ns_ = now_ns();
+  }
+  void stop(int result) noexcept;
+  template <class Payload>
+  void write(const Payload& payload) noexcept {
+    static_assert(sizeof(Payload) % 8 == 0);
+    constexpr std::size_t kSize = sizeof(recording::CallRecord) + sizeof(Payload);
+    KeepErrno keep;
+    describe(waits_for_device(payload));
+    if (void* out = reserve_record(*thread_, kSize, end_ns_)) {
+      fill(out, kSize);
+      std::memcpy(static_cast<char*>(out) + sizeof(recording::CallRecord), &payload,
+                  sizeof payload);
+      commit_record(*thread_, kSize);
+    }
+  }
+  void write() noexcept;
+  void done() noexcept;
+
+ private:
+  void enter() noexcept;
+  void describe(bool blocking) noexcept;
+  void fill(void* out, std::size_t size) noexcept;
+
+  // Did the call return only after the device had done it? Then its end event is late by the time
+  // that the host took to wake up.
+  template <class Payload>
+  static bool waits_for_device(const Payload&) noexcept {
+    return false;
+  }
+  static bool waits_for_device(const recording::CopyPayload& copy) noexcept {
+    using enum recording::MemoryKind;
+    const bool to_host = copy.destination_kind == kPageable || copy.destination_kind == kPinned;
+    return to_host && (copy.asynchronous == 0 || copy.destination_kind == kPageable);
+  }
+
+  const CallSite site_;
+  ThreadState* thread_ = nullptr;
+  bool watches_steps_ = false;
+  std::uint64_t start_ns_ = 0, end_ns_ = 0;
+  int result_ = 0;
+  std::uint32_t correlation_ = 0, stream_id_ = 0, python_stack_ = 0;
+  std::int16_t device_ = -1;
+  std::uint16_t flags_ = 0;
+  TimerTicket ticket_;
+};
+
+}  // namespace gpubusy::runtime

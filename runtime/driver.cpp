@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/driver.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "runtime/keep_errno.hpp"
+
+namespace gpubusy::runtime {
+namespace {
+
+constinit std::atomic<FindSymbol> g_find{nullptr};
+constinit Driver g_driver{};
+constinit std::atomic<const Driver*> g_ready{nullptr};
+constinit std::atomic<bool> g_looking{false};
+
+}  // namespace
+
+void set_symbol_finder(FindSymbol find) noexcept { g_find.store(find, std::memory_order_release); }
+FindSymbol symbol_finder() noexcept { return g_find.load(std::memory_order_acquire); }
+
+const Driver* driver() noexcept {
+  if (const Driver* d = g_ready.load(std::memory_order_acquire)) [[likely]] return d;
+  const FindSymbol find = symbol_finder();
+  if (find == nullptr || g_looking.exchange(true)) return g_ready.load(std::memory_order_acquire);
+  KeepErrno keep;
+  // NOLOAD: the library is the program's; the reference that this takes keeps the pointers valid.
+  void* handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+  if (handle != nullptr) {
+#define GPUBUSY_LOOK_UP(member, symbol, ...) \
+  g_driver.member = reinterpret_cast<decltype(g_driver.member)>(find(handle, symbol));
+    GPUBUSY_DRIVER_FUNCTIONS(GPUBUSY_LOOK_UP)
+#undef GPUBUSY_LOOK_UP
+    dlerror();  // a missing optional function must not show up in the program's next dlerror()
+    g_ready.store(&g_driver, std::memory_order_release);
+  }
+  g_looking.store(false);
+  return g_ready.load(std::memory_order_acquire);
+}
+
+}  // namespace gpubusy::runtime

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/recorder.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "config/schedule.hpp"
+#include "recording/check_in.hpp"
+#include "runtime/clock.hpp"
+#include "runtime/device_timer.hpp"
+#include "runtime/driver.hpp"
+#include "runtime/keep_errno.hpp"
+#include "runtime/kernels.hpp"
+#include "runtime/step_tracker.hpp"
+#include "runtime/streams.hpp"
+
+extern char** environ;
+
+namespace gpubusy::runtime {
+
+constinit std::atomic<Mode> g_mode{Mode::kOff};
+constinit std::atomic<std::uint32_t> g_step_api{kNoApi};
+
+namespace {
+
+constexpr const char* kVersion = GPUBUSY_VERSION;
+
+enum class WindowState : std::uint8_t { kNone, kPrelude, kScheduled, kWholeRun };
+
+// All of this is changed only under g_mutex, or before a second thread can know of it.
+struct State {
+  config::Config config;
+  config::Schedule schedule;
+  recording::RecordingFile file;
+  std::uint64_t step = 0;  // number of the step that is running
+  WindowState window = WindowState::kNone;
+  std::uint32_t window_index = 0;
+  std::uint32_t window_first_step = 0;
+  bool has_config = false;
+  bool armed = false;
+  bool finished = false;
+};
+
+constinit State g_state{};
+constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+constinit std::atomic<std::uint32_t> g_correlation{0};
+constinit std::atomic<std::uint32_t> g_generation{0};
+constinit std::atomic<bool> g_device_times{false};
+constinit std::atomic<std::uint64_t> g_prelude_end_blocks{~std::uint64_t{0}};
+constinit const ApiInfo* g_apis = nullptr;
+constinit std::size_t g_api_count = 0;
+
+class Lock {
+ public:
+  Lock() noexcept { pthread_mutex_lock(&g_mutex); }
+  ~Lock() { pthread_mutex_unlock(&g_mutex); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+};
+
+void say(const char* text) noexcept {
+  // One write, so that lines of several processes do not mix. No stdio: the program owns its state.
+  char line[1400];
+  const int n = snprintf(line, sizeof line, "gpubusy: %s\n", text);
+  if (n > 0) {
+    const std::size_t size = static_cast<std::size_t>(n) < sizeof line ? static_cast<std::size_t>(n)
+                                                                        : sizeof line - 1;
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, size);
+  }
+}
+
+// Children inherit a bad setting; one line for the whole tree of processes is enough.
+constexpr const char* kSaid = "GPUBUSY_INTERNAL_SAID";
+
+void say_once_per_tree(const char* text) noexcept {
+  if (getenv(kSaid) != nullptr) return;
+  say(text);
+  setenv(kSaid, "1", 1);
+}
+
+int make_directories(char* path) noexcept {
+  for (char* p = path + 1; *p != '\0'; ++p) {
+    if (*p != '/') continue;
+    *p = '\0';
+    const int result = mkdir(path, 0777);
+    const int error = errno;
+    *p = '/';
+    if (result != 0 && error != EEXIST) return error;
+  }
+  if (mkdir(path, 0777) != 0 && errno != EEXIST) return errno;
+  return 0;
+}
+
+class FileDefinitions final : public DefinitionSink {
+ public:
+  bool define(recording::RecordHeader* record, std::size_t fixed_size, const Part* parts,
+              std::size_t part_count) noexcept override {
+    std::size_t size = fixed_size;
+    for (std::size_t i = 0; i < part_count; ++i) size += parts[i].size;
+    const std::size_t padded = (size + 7) & ~std::size_t{7};
+    ThreadState* thread = thread_state();
+    if (thread == nullptr || padded > recording::kMaxRecordSize) return false;
+    char* out = static_cast<char*>(reserve_record(*thread, padded, now_ns()));
+    if (out == nullptr) return false;
+    record->size = static_cast<std::uint16_t>(padded);
+    memcpy(out, record, fixed_size);
+    std::size_t at = fixed_size;
+    for (std::size_t i = 0; i < part_count; ++i) {
+      if (parts[i].size != 0) memcpy(out + at, parts[i].data, parts[i].size);
+      at += parts[i].size;
+    }
+    memset(out + at, 0, padded - at);
+    commit_record(*thread, padded);
+    return true;
+  }
+};
+constinit FileDefinitions g_definitions;
+
+void define_apis() noexcept {
+  for (std::size_t i = 0; i < g_api_count; ++i) {
+    recording::ApiRecord r{};
+    r.header.type = recording::RecordType::kFunction;
+    r.header.value = static_cast<std::uint32_t>(i);
+    r.category = g_apis[i].category;
+    r.layer = g_apis[i].layer;
+    const std::size_t length = strlen(g_apis[i].name);
+    r.name_bytes = static_cast<std::uint16_t>(length);
+    const Part part{g_apis[i].name, length};
+    g_definitions.define(&r.header, sizeof r, &part, 1);
+  }
+}
+
+void define_settings() noexcept {
+  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+    if (strncmp(*e, "GPUBUSY_", 8) != 0 || strncmp(*e, "GPUBUSY_INTERNAL_", 17) == 0) continue;
+    recording::SettingRecord r{};
+    r.header.type = recording::RecordType::kSetting;
+    const std::size_t length = strnlen(*e, 4096);
+    r.text_bytes = static_cast<std::uint32_t>(length);
+    const Part part{*e, length};
+    g_definitions.define(&r.header, sizeof r, &part, 1);
+  }
+}
+
+void write_window(recording::WindowEvent event, std::uint64_t time_ns, std::uint32_t steps) noexcept {
+  recording::WindowRecord r{};
+  r.header.type = recording::RecordType::kWindow;
+  r.header.value = g_state.window_index;
+  r.time_ns = time_ns;
+  r.first_step = g_state.window_first_step;
+  r.steps = steps;
+  r.kind = g_state.window == WindowState::kScheduled ? recording::WindowKind::kScheduled
+           : g_state.window == WindowState::kPrelude ? recording::WindowKind::kPrelude
+                                                     : recording::WindowKind::kWholeRun;
+  r.event = event;
+  g_definitions.define(&r.header, sizeof r, nullptr, 0);
+}
+
+void open_window(WindowState kind, std::uint64_t time_ns) noexcept {
+  g_state.window = kind;
+  g_state.window_first_step = static_cast<std::uint32_t>(g_state.step);
+  write_window(recording::WindowEvent::kBegin, time_ns,
+               kind == WindowState::kScheduled ? static_cast<std::uint32_t>(g_state.schedule.active)
+                                               : 0);
+}
+
+void close_window(recording::WindowEvent event, std::uint64_t time_ns) noexcept {
+  if (g_state.window == WindowState::kNone) return;
+  write_window(event, time_ns,
+               static_cast<std::uint32_t>(g_state.step) - g_state.window_first_step);
+  g_state.window = WindowState::kNone;
+  ++g_state.window_index;
+}
+
+// Mode for the step that begins now; opens its window. Under g_mutex.
+void enter_step(std::uint64_t time_ns) noexcept {
+  const config::Action action = config::action_at(g_state.schedule, g_state.step);
+  const bool record = config::records(action);
+  const bool warm = action == config::Action::kWarmup;
+  if (record && g_state.window == WindowState::kNone) {
+    open_window(WindowState::kScheduled, time_ns);
+  }
+  // In the warm-up everything is recorded too: its device work may run into the window, and the
+  // first touch of buffers and events should not fall into it. Analysis leaves it out.
+  const bool recording_before = mode() == Mode::kRecording;
+  const bool recording_now = record || warm || g_state.window != WindowState::kNone;
+  if (recording_now && !recording_before) recalibrate_device_clock();
+  g_mode.store(recording_now ? Mode::kRecording : Mode::kTracking, std::memory_order_release);
+}
+
+void at_exit() { finish_process(); }
+
+void before_fork() {
+  // Only the table that the child keeps must be whole; everything else is made anew there.
+  prepare_kernels_for_fork();
+}
+void after_fork_in_parent() { release_kernels_after_fork(false); }
+void after_fork_in_child() {
+  release_kernels_after_fork(true);
+  g_mutex = PTHREAD_MUTEX_INITIALIZER;
+  g_state.file.forget_after_fork();
+  g_state.step = 0;
+  g_state.window = WindowState::kNone;
+  g_state.window_index = 0;
+  g_state.armed = false;
+  g_state.finished = false;
+  g_correlation.store(0);
+  g_generation.fetch_add(1);
+  g_prelude_end_blocks.store(~std::uint64_t{0});
+  forget_threads_after_fork();
+  forget_streams_after_fork();
+  forget_timers_after_fork();
+  forget_steps_after_fork();
+  if (g_state.has_config) g_mode.store(Mode::kIdle, std::memory_order_release);
+}
+
+bool is_set(const char* name) noexcept {
+  const char* value = getenv(name);
+  return value != nullptr && value[0] != '\0';
+}
+
+std::uint32_t api_by_name(const char* name) noexcept {
+  for (std::size_t i = 0; i < g_api_count; ++i) {
+    if (strcmp(g_apis[i].name, name) == 0) return static_cast<std::uint32_t>(i);
+  }
+  return kNoApi;
+}
+
+}  // namespace
+
+const config::Config& configuration() noexcept { return g_state.config; }
+const ApiInfo& api_info(std::uint32_t api) noexcept { return g_apis[api]; }
+recording::RecordingFile& recording_file() noexcept { return g_state.file; }
+std::uint32_t next_correlation() noexcept {
+  return g_correlation.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+bool wants_device_times() noexcept {
+  return g_device_times.load(std::memory_order_relaxed) && mode() == Mode::kRecording;
+}
+DefinitionSink& definitions() noexcept { return g_definitions; }
+std::uint32_t file_generation() noexcept { return g_generation.load(std::memory_order_relaxed); }
+
+void* reserve_record(ThreadState& thread, std::size_t size, std::uint64_t now) noexcept {
+  if (!g_state.file.is_open()) return nullptr;
+  void* p = thread.writer.reserve(g_state.file, size, thread.thread_id, now);
+  if (p == nullptr) [[unlikely]] ++thread.lost;
+  return p;
+}
+
+void commit_record(ThreadState& thread, std::size_t size) noexcept { thread.writer.commit(size); }
+
+void notice(recording::NoticeKind kind, const char* text) noexcept {
+  recording::NoticeRecord r{};
+  r.header.type = recording::RecordType::kNotice;
+  r.header.value = static_cast<std::uint32_t>(kind);
+  r.time_ns = now_ns();
+  const std::size_t length = strnlen(text, 4000);
+  r.text_bytes = static_cast<std::uint32_t>(length);
+  const Part part{text, length};
+  g_definitions.define(&r.header, sizeof r, &part, 1);
+}
+
+void start_up(const StartUp& start) noexcept {
+  KeepErrno keep;
+  g_apis = start.apis;
+  g_api_count = start.api_count;
+  set_symbol_finder(start.find_symbol);
+  const char* check_in_file = getenv("GPUBUSY_INTERNAL_CHECKIN");
+  if (check_in_file != nullptr) recording::check_in(check_in_file);
+  // Unset: the library does nothing at all. Any other GPUBUSY_ variable without an output
+  // directory is still read, so that a typing error does not go unnoticed.
+  config::Problem problem{};
+  config::set_defaults(g_state.config);
+  if (!config::load(g_state.config, environ, problem)) {
+    char text[1200];
+    snprintf(text, sizeof text, "%s; nothing is recorded", problem.text);
+    say_once_per_tree(text);
+    return;
+  }
+  if (!is_set("GPUBUSY_OUTPUT")) return;
+  const config::Config& c = g_state.config;
+  g_state.schedule = {c.skip_first, c.skip_first_wait, c.wait, c.warmup, c.active, c.repeat};
+  if (c.step_kind == config::StepKind::kCall) {
+    const std::uint32_t api = api_by_name(c.step_pattern);
+    if (api == kNoApi) {
+      char text[1200];
+      snprintf(text, sizeof text,
+               "GPUBUSY_STEP=%s: '%s' is not an intercepted function (allowed: a name of the hook "
+               "table, e.g. call:cudaGraphLaunch); nothing is recorded",
+               c.step, c.step_pattern);
+      say_once_per_tree(text);
+      return;
+    }
+    g_step_api.store(api);
+  }
+  g_state.has_config = true;
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  g_mode.store(Mode::kIdle, std::memory_order_release);
+}
+
+bool arm() noexcept {
+  KeepErrno keep;
+  Lock lock;
+  if (g_state.armed) return mode() == Mode::kTracking || mode() == Mode::kRecording;
+  if (mode() != Mode::kIdle) return false;
+  g_state.armed = true;
+
+  config::Problem problem{};
+  char directory[config::kTextMax];
+  if (!config::expand_output(g_state.config.output, directory, sizeof directory, problem)) {
+    char text[1200];
+    snprintf(text, sizeof text, "%s; nothing is recorded", problem.text);
+    say_once_per_tree(text);
+    g_mode.store(Mode::kOff, std::memory_order_release);
+    return false;
+  }
+  char host[256] = "unknown";
+  gethostname(host, sizeof host - 1);
+  const config::Ranks ranks = config::ranks_from_environment();
+  int error = make_directories(directory);
+  if (error == 0) {
+    error = g_state.file.create({directory, host, kVersion, now_ns(), unix_ns(),
+                                 g_state.config.max_size, ranks.rank, ranks.world_size,
+                                 ranks.local_rank});
+  }
+  if (error != 0) {
+    char text[1200];
+    char buffer[128];
+    snprintf(text, sizeof text,
+             "GPUBUSY_OUTPUT: cannot write a recording in '%.900s': %s; nothing is recorded",
+             directory, strerror_r(error, buffer, sizeof buffer));
+    say_once_per_tree(text);
+    g_mode.store(Mode::kOff, std::memory_order_release);
+    return false;
+  }
+  install_thread_exit();
+  // Handlers run in reverse order: ours, made after the driver's own, still finds a live driver.
+  static constinit bool has_exit_handler = false;
+  if (!has_exit_handler) {
+    has_exit_handler = true;
+    atexit(at_exit);
+  }
+  g_device_times.store(g_state.config.device_time_kind != config::DeviceTimeKind::kOff);
+  define_apis();
+  define_settings();
+  set_up_steps();
+
+  const std::uint64_t start = g_state.file.header()->start_ns;
+  const config::Action first = config::action_at(g_state.schedule, 0);
+  if (g_state.config.step_kind == config::StepKind::kNone) {
+    open_window(WindowState::kWholeRun, start);
+  } else if (!config::records(first)) {
+    // Whether the step source works is not known before its first step: what comes before is kept
+    // up to a budget, so that a run without steps still has a verdict.
+    if (g_state.config.prelude_size > 0) {
+      open_window(WindowState::kPrelude, start);
+      g_prelude_end_blocks.store(
+          (g_state.config.prelude_size + recording::kBlockSize - 1) / recording::kBlockSize);
+    }
+  }
+  enter_step(start);
+  return true;
+}
+
+void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept {
+  Lock lock;
+  if (!g_state.armed || !g_state.file.is_open()) return;
+  recording::StepEdgeRecord r{};
+  r.header.type = recording::RecordType::kStepEdge;
+  r.header.value = static_cast<std::uint32_t>(g_state.step);
+  r.time_ns = time_ns;
+  r.thread_id = static_cast<std::uint32_t>(thread_state() ? thread_state()->thread_id : 0);
+  r.source = source;
+  g_definitions.define(&r.header, sizeof r, nullptr, 0);
+
+  const config::Action ended = config::action_at(g_state.schedule, g_state.step);
+  ++g_state.step;
+  g_state.file.header()->steps_seen.store(g_state.step, std::memory_order_relaxed);
+  if (g_state.window == WindowState::kPrelude) {
+    g_prelude_end_blocks.store(~std::uint64_t{0});
+    close_window(recording::WindowEvent::kEnd, time_ns);
+  } else if (g_state.window == WindowState::kScheduled &&
+             ended == config::Action::kRecordAndSave) {
+    close_window(recording::WindowEvent::kEnd, time_ns);
+  }
+  enter_step(time_ns);
+}
+
+void end_prelude_for_size() noexcept {
+  Lock lock;
+  if (g_state.window != WindowState::kPrelude) return;
+  g_prelude_end_blocks.store(~std::uint64_t{0});
+  notice(recording::NoticeKind::kBudget,
+         "no step was seen before GPUBUSY_PRELUDE_SIZE was reached: nothing more is recorded until "
+         "the first step");
+  close_window(recording::WindowEvent::kCut, now_ns());
+  enter_step(now_ns());
+}
+
+bool prelude_is_full() noexcept {
+  return g_state.file.is_open() &&
+         g_state.file.header()->blocks.load(std::memory_order_relaxed) >
+             g_prelude_end_blocks.load(std::memory_order_relaxed);
+}
+
+void finish_process() noexcept {
+  if (!g_state.armed || !g_state.file.is_open()) return;
+  t_local.busy = true;
+  KeepErrno keep;
+  // What the device has finished by now is taken in; nothing is waited for.
+  if (!g_state.finished) harvest_device_times();
+  // exit() may be called from a signal handler that interrupted the holder of the lock: never wait
+  // for it for ever.
+  int attempts = 0;
+  while (pthread_mutex_trylock(&g_mutex) != 0 && ++attempts < 1000) usleep(50);
+  if (attempts < 1000 && !g_state.finished) {
+    g_state.finished = true;
+    close_window(recording::WindowEvent::kCut, now_ns());
+    g_mode.store(Mode::kOff, std::memory_order_release);
+    g_state.file.finish(recording::FileState::kFinished, now_ns());
+  }
+  if (attempts < 1000) pthread_mutex_unlock(&g_mutex);
+  t_local.busy = false;
+}
+
+}  // namespace gpubusy::runtime

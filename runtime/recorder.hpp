@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The recorder: whether anything is recorded right now, where to, and the windows of the schedule.
+//
+// Modes, in the order of a run: kOff (no GPUBUSY_OUTPUT, or given up), kIdle (waiting for the first
+// CUDA call: helpers such as shells never leave it), kTracking (between windows: only step edges
+// are looked for), kRecording (in a window, its warm-up, or before the first step).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "config/config.hpp"
+#include "recording/writer.hpp"
+#include "runtime/api_info.hpp"
+#include "runtime/definitions.hpp"
+#include "runtime/thread_state.hpp"
+
+namespace gpubusy::runtime {
+
+enum class Mode : std::uint32_t { kOff, kIdle, kTracking, kRecording };
+extern constinit std::atomic<Mode> g_mode;
+inline Mode mode() noexcept { return g_mode.load(std::memory_order_relaxed); }
+
+// An api whose every call ends a step (GPUBUSY_STEP=call:NAME); kNoApi: none.
+inline constexpr std::uint32_t kNoApi = 0xffffffff;
+extern constinit std::atomic<std::uint32_t> g_step_api;
+
+struct StartUp {
+  const ApiInfo* apis;
+  std::size_t api_count;
+  FindSymbol find_symbol;
+};
+// From the library's constructor: reads the environment, checks in with the launcher. Cheap: most
+// processes that inherit a preload never touch CUDA.
+void start_up(const StartUp& start) noexcept;
+
+// First CUDA call: opens the recording. False: nothing is to be recorded.
+bool arm() noexcept;
+
+// The process ends in an orderly way (atexit, library destructor). Waits for nothing.
+void finish_process() noexcept;
+
+// A step ended at `time_ns`: moves the schedule on.
+void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept;
+
+const config::Config& configuration() noexcept;
+const ApiInfo& api_info(std::uint32_t api) noexcept;
+recording::RecordingFile& recording_file() noexcept;
+std::uint32_t next_correlation() noexcept;
+// False while device times are of no use (tracking, or GPUBUSY_DEVICE_TIME=off).
+bool wants_device_times() noexcept;
+
+// Reserves a record in the calling thread's block; nullptr (counted as lost) where there is no room.
+void* reserve_record(ThreadState& thread, std::size_t size, std::uint64_t now_ns) noexcept;
+void commit_record(ThreadState& thread, std::size_t size) noexcept;
+
+// Before the first step: is its budget spent? Then end_prelude_for_size().
+bool prelude_is_full() noexcept;
+void end_prelude_for_size() noexcept;
+
+// Definitions go to the calling thread's block.
+DefinitionSink& definitions() noexcept;
+// A remark for the reader of the recording; each text is kept once.
+void notice(recording::NoticeKind kind, const char* text) noexcept;
+
+// Rises with every new file (fork): tables compare it to know that definitions must be made anew.
+std::uint32_t file_generation() noexcept;
+
+}  // namespace gpubusy::runtime

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/thread_state.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "runtime/clock.hpp"
+#include "runtime/keep_errno.hpp"
+#include "runtime/recorder.hpp"
+
+namespace gpubusy::runtime {
+
+constinit thread_local ThreadLocal t_local __attribute__((tls_model("initial-exec"))) = {};
+
+namespace {
+
+constexpr std::size_t kStateSize = 4096;
+static_assert(sizeof(ThreadState) <= kStateSize);
+
+constinit std::atomic<ThreadState*> g_states{nullptr};
+pthread_key_t g_exit_key;
+constinit std::atomic<bool> g_has_exit_key{false};
+
+void on_thread_exit(void* pointer) {
+  auto* state = static_cast<ThreadState*>(pointer);
+  // Fork gives the child this thread's key value, but the state was forgotten there.
+  if (state != t_local.state) return;
+  t_local.busy = true;
+  state->writer.close(recording_file());
+  t_local.state = nullptr;
+  state->ended.store(true, std::memory_order_release);
+  t_local.busy = false;
+}
+
+void define_thread(ThreadState& state) noexcept {
+  char name[32] = {};
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  recording::ThreadRecord record{};
+  record.header.type = recording::RecordType::kThread;
+  record.header.value = state.thread_id;
+  record.pthread = static_cast<std::uint64_t>(pthread_self());
+  record.first_ns = now_ns();
+  std::size_t length = 0;
+  while (name[length] != '\0') ++length;
+  record.name_bytes = static_cast<std::uint32_t>(length);
+  const Part part{name, length};
+  definitions().define(&record.header, sizeof record, &part, 1);
+}
+
+}  // namespace
+
+ThreadState* thread_state() noexcept {
+  if (t_local.state != nullptr) [[likely]] return t_local.state;
+  KeepErrno keep;
+  ThreadState* state = nullptr;
+  // A state whose thread has ended and whose device times are in can serve again.
+  for (ThreadState* s = g_states.load(std::memory_order_acquire); s != nullptr; s = s->next) {
+    bool ended = true;
+    if (s->timers == nullptr && s->ended.compare_exchange_strong(ended, false)) {
+      s->writer = recording::ThreadWriter{};
+      state = s;
+      break;
+    }
+  }
+  if (state == nullptr) {
+    void* p = mmap(nullptr, kStateSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    state = new (p) ThreadState;
+    ThreadState* head = g_states.load(std::memory_order_relaxed);
+    do {
+      state->next = head;
+    } while (!g_states.compare_exchange_weak(head, state, std::memory_order_release));
+  }
+  state->thread_id = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  t_local.state = state;
+  if (g_has_exit_key.load(std::memory_order_acquire)) pthread_setspecific(g_exit_key, state);
+  define_thread(*state);
+  return state;
+}
+
+ThreadState* all_thread_states() noexcept { return g_states.load(std::memory_order_acquire); }
+
+void install_thread_exit() noexcept {
+  if (g_has_exit_key.load(std::memory_order_acquire)) return;
+  if (pthread_key_create(&g_exit_key, on_thread_exit) == 0) {
+    g_has_exit_key.store(true, std::memory_order_release);
+  }
+}
+
+void forget_threads_after_fork() noexcept {
+  // The parent's pages stay mapped here, unused: unmapping each would cost every forked child.
+  g_states.store(nullptr, std::memory_order_relaxed);
+  t_local = ThreadLocal{};
+}
+
+}  // namespace gpubusy::runtime
