@@ -120,19 +120,20 @@ int RecordingFile::create(const Description& d) noexcept {
   return 0;
 }
 
-BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint32_t sequence,
-                                          std::uint64_t now_ns) noexcept {
+bool RecordingFile::is_writable() const noexcept {
+  return header_ != nullptr && header_->state.load(std::memory_order_relaxed) ==
+                                   static_cast<std::uint32_t>(FileState::kOpen);
+}
+
+bool RecordingFile::reserve_bytes(std::uint64_t bytes) noexcept {
+  if (reserved_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= max_bytes_) return true;
+  header_->state.store(static_cast<std::uint32_t>(FileState::kBudgetSpent));
+  return false;
+}
+
+BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t now_ns) noexcept {
   KeepErrno keep;
-  if (header_ == nullptr || header_->state.load(std::memory_order_relaxed) !=
-                                static_cast<std::uint32_t>(FileState::kOpen)) {
-    return nullptr;
-  }
-  const std::uint64_t reserved =
-      reserved_bytes_.fetch_add(kBlockSize, std::memory_order_relaxed) + kBlockSize;
-  if (reserved > max_bytes_) {
-    header_->state.store(static_cast<std::uint32_t>(FileState::kBudgetSpent));
-    return nullptr;
-  }
+  if (!is_writable() || !reserve_bytes(kBlockSize)) return nullptr;
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
   const off_t offset = static_cast<off_t>(kHeaderSize + index * kBlockSize);
   // posix_fallocate, not ftruncate: a page beyond a full disk would raise SIGBUS when touched.
@@ -140,18 +141,49 @@ BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint32_t
     header_->state.store(static_cast<std::uint32_t>(FileState::kDiskFull));
     return nullptr;
   }
-  // MAP_POPULATE: one call here instead of 64 page faults between the target's launches.
-  void* p = mmap(nullptr, kBlockSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_,
-                 offset);
+  void* p = mmap(nullptr, kBlockSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, offset);
   if (p == MAP_FAILED) return nullptr;
+  // Touched here once: MAP_POPULATE would not spare the write faults of a shared file mapping.
+  for (std::size_t at = 0; at < kBlockSize; at += 4096) {
+    static_cast<volatile char*>(p)[at] = 0;
+  }
   auto* block = static_cast<BlockHeader*>(p);
   block->thread_id = thread_id;
-  block->sequence = sequence;
+  block->writer = writers_.fetch_add(1, std::memory_order_relaxed);
+  block->sequence = 0;
   block->start_ns = now_ns;
   block->offset = static_cast<std::uint64_t>(offset);
   std::atomic_thread_fence(std::memory_order_release);
   block->magic = kBlockMagic;
   return block;
+}
+
+bool RecordingFile::flush_block(BlockHeader* block, std::uint64_t now_ns) noexcept {
+  KeepErrno keep;
+  const std::size_t used = sizeof(BlockHeader) + block->committed.load(std::memory_order_relaxed);
+  if (!is_writable() || !reserve_bytes(used)) return false;
+  const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t live_offset = block->offset;
+  const std::uint64_t offset = kHeaderSize + index * kBlockSize;
+  block->offset = offset;
+  std::size_t done = 0;
+  while (done < used) {
+    const ssize_t n = pwrite(fd_, reinterpret_cast<const char*>(block) + done, used - done,
+                             static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  block->offset = live_offset;
+  if (done < used) {
+    header_->state.store(static_cast<std::uint32_t>(FileState::kDiskFull));
+    return false;
+  }
+  // In this order: a reader must not take the old bytes for the new sequence.
+  block->committed.store(0, std::memory_order_release);
+  block->start_ns = now_ns;
+  ++block->sequence;
+  return true;
 }
 
 void RecordingFile::release_block(BlockHeader* block) noexcept {
@@ -188,35 +220,30 @@ void RecordingFile::forget_after_fork() noexcept {
   if (header_ != nullptr) munmap(header_, kHeaderSize);
   header_ = nullptr;
   reserved_bytes_.store(0, std::memory_order_relaxed);
+  writers_.store(0, std::memory_order_relaxed);
   path_[0] = '\0';
 }
 
-void* ThreadWriter::reserve_in_new_block(RecordingFile& file, std::size_t size,
-                                         std::uint32_t thread_id, std::uint64_t now_ns) noexcept {
-  if (size > kMaxRecordSize) {
-    file.count_lost(1);
-    return nullptr;
+void* ThreadWriter::make_room(RecordingFile& file, std::size_t size, std::uint32_t thread_id,
+                              std::uint64_t now_ns) noexcept {
+  const bool fits = size <= kMaxRecordSize;
+  if (fits && block_ == nullptr) {
+    block_ = file.acquire_block(thread_id, now_ns);
+    if (block_ != nullptr) {
+      first_ = cursor_ = reinterpret_cast<char*>(block_) + sizeof(BlockHeader);
+      end_ = reinterpret_cast<char*>(block_) + kBlockSize;
+      return cursor_;
+    }
+  } else if (fits && file.flush_block(block_, now_ns)) {
+    cursor_ = first_;
+    return cursor_;
   }
-  BlockHeader* block = file.acquire_block(thread_id, sequence_, now_ns);
-  if (block == nullptr) {
-    file.count_lost(1);
-    return nullptr;
-  }
-  if (block_ != nullptr) {
-    bytes_before_ += static_cast<std::uint64_t>(cursor_ - first_);
-    file.release_block(block_);
-  }
-  ++sequence_;
-  block_ = block;
-  first_ = reinterpret_cast<char*>(block) + sizeof(BlockHeader);
-  cursor_ = first_;
-  end_ = reinterpret_cast<char*>(block) + kBlockSize;
-  return cursor_;
+  file.count_lost(1);
+  return nullptr;
 }
 
 void ThreadWriter::close(RecordingFile& file) noexcept {
   if (block_ == nullptr) return;
-  bytes_before_ += static_cast<std::uint64_t>(cursor_ - first_);
   file.release_block(block_);
   block_ = nullptr;
   first_ = cursor_ = end_ = nullptr;

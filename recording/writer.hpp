@@ -32,10 +32,12 @@ class RecordingFile {
   const char* path() const noexcept { return path_; }
   FileHeader* header() noexcept { return header_; }
 
-  // A fresh block of kBlockSize bytes for the calling thread; nullptr: budget spent or disk full
+  // A live block of kBlockSize bytes for the calling thread; nullptr: budget spent or disk full
   // (header()->state says which). The caller unmaps it by release_block().
-  BlockHeader* acquire_block(std::uint32_t thread_id, std::uint32_t sequence,
-                             std::uint64_t now_ns) noexcept;
+  BlockHeader* acquire_block(std::uint32_t thread_id, std::uint64_t now_ns) noexcept;
+  // Copies a full live block to a place of its own and empties it. False as above; the block stays
+  // as it is.
+  bool flush_block(BlockHeader* block, std::uint64_t now_ns) noexcept;
   // Unmaps and gives the unused tail of the block back to the file system.
   void release_block(BlockHeader* block) noexcept;
 
@@ -48,9 +50,13 @@ class RecordingFile {
   void forget_after_fork() noexcept;
 
  private:
+  bool is_writable() const noexcept;
+  bool reserve_bytes(std::uint64_t bytes) noexcept;
+
   int fd_ = -1;
   FileHeader* header_ = nullptr;
   std::uint64_t max_bytes_ = 0;
+  std::atomic<std::uint32_t> writers_{0};
   std::atomic<std::uint64_t> reserved_bytes_{0};
   char path_[4352] = {};
 };
@@ -62,27 +68,24 @@ class ThreadWriter {
   void* reserve(RecordingFile& file, std::size_t size, std::uint32_t thread_id,
                 std::uint64_t now_ns) noexcept {
     if (cursor_ + size <= end_) [[likely]] return cursor_;
-    return reserve_in_new_block(file, size, thread_id, now_ns);
+    return make_room(file, size, thread_id, now_ns);
   }
   void commit(std::size_t size) noexcept {
     cursor_ += size;
     block_->committed.store(static_cast<std::uint32_t>(cursor_ - first_),
                             std::memory_order_release);
   }
-  std::uint64_t bytes_written() const noexcept { return bytes_before_ + (cursor_ - first_); }
   void close(RecordingFile& file) noexcept;
   void forget_after_fork() noexcept { *this = ThreadWriter{}; }
 
  private:
-  void* reserve_in_new_block(RecordingFile& file, std::size_t size, std::uint32_t thread_id,
-                             std::uint64_t now_ns) noexcept;
+  void* make_room(RecordingFile& file, std::size_t size, std::uint32_t thread_id,
+                  std::uint64_t now_ns) noexcept;
 
   BlockHeader* block_ = nullptr;
   char* first_ = nullptr;
   char* cursor_ = nullptr;
   char* end_ = nullptr;
-  std::uint32_t sequence_ = 0;
-  std::uint64_t bytes_before_ = 0;
 };
 
 }  // namespace gpubusy::recording

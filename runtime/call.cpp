@@ -38,7 +38,7 @@ void CallScope::stop(int result) noexcept {
 }
 
 void CallScope::describe(bool blocking) noexcept {
-  correlation_ = next_correlation();
+  correlation_ = next_correlation(*thread_);
   device_ = current_device();
   stream_id_ = stream_id(site_.stream, device_);
   if (!is_device_work(site_.category) || (flags_ & recording::kCallCaptured) != 0) return;

@@ -14,6 +14,12 @@ constinit std::atomic<FindSymbol> g_find{nullptr};
 constinit Driver g_driver{};
 constinit std::atomic<const Driver*> g_ready{nullptr};
 constinit std::atomic<bool> g_looking{false};
+constinit std::atomic<std::uint32_t> g_asked{0};
+
+// A failed look-up costs microseconds. The driver comes with the program's first real CUDA call or
+// not at all (a CUDA runtime of somebody's own), so keep asking, but rarely.
+constexpr std::uint32_t kAskAlways = 16;
+constexpr std::uint32_t kAskEvery = 1024;
 
 }  // namespace
 
@@ -23,6 +29,8 @@ FindSymbol symbol_finder() noexcept { return g_find.load(std::memory_order_acqui
 const Driver* driver() noexcept {
   if (const Driver* d = g_ready.load(std::memory_order_acquire)) [[likely]] return d;
   const FindSymbol find = symbol_finder();
+  const std::uint32_t asked = g_asked.fetch_add(1, std::memory_order_relaxed);
+  if (asked > kAskAlways && asked % kAskEvery != 0) return nullptr;
   if (find == nullptr || g_looking.exchange(true)) return g_ready.load(std::memory_order_acquire);
   KeepErrno keep;
   // NOLOAD: the library is the program's; the reference that this takes keeps the pointers valid.

@@ -70,7 +70,7 @@ std::uint32_t kernel_id(const void* function, recording::Layer layer) noexcept {
   // Two threads may meet a kernel at the same time: two ids with the same name do no harm.
   record.header.value = g_next_id.fetch_add(1, std::memory_order_relaxed);
   record.function = reinterpret_cast<std::uint64_t>(function);
-  const std::size_t length = strnlen(name, 60000);
+  const std::size_t length = strnlen(name, 30000);
   record.name_bytes = static_cast<std::uint32_t>(length);
   const Part part{name, length};
   if (!definitions().define(&record.header, sizeof record, &part, 1)) return 0;

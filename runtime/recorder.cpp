@@ -15,6 +15,7 @@
 #include "config/schedule.hpp"
 #include "recording/check_in.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/detached_export.hpp"
 #include "runtime/device_timer.hpp"
 #include "runtime/driver.hpp"
 #include "runtime/keep_errno.hpp"
@@ -47,6 +48,9 @@ struct State {
   bool has_config = false;
   bool armed = false;
   bool finished = false;
+  bool under_launcher = false;  // it makes the traces itself, at the end
+  std::uint32_t exported_windows = 0;  // traces have been started for the windows before this one
+  std::uint64_t window_ended_ns = 0;   // of the last window
 };
 
 constinit State g_state{};
@@ -55,6 +59,10 @@ constinit std::atomic<std::uint32_t> g_correlation{0};
 constinit std::atomic<std::uint32_t> g_generation{0};
 constinit std::atomic<bool> g_device_times{false};
 constinit std::atomic<std::uint64_t> g_prelude_end_blocks{~std::uint64_t{0}};
+// How long the last device times of a window are waited for (by looking now and then) before its
+// trace is made without them.
+constexpr std::uint64_t kDrainLimitNs = 2'000'000'000;
+constinit std::atomic<bool> g_draining{false};
 constinit const ApiInfo* g_apis = nullptr;
 constinit std::size_t g_api_count = 0;
 
@@ -178,6 +186,27 @@ void close_window(recording::WindowEvent event, std::uint64_t time_ns) noexcept 
                static_cast<std::uint32_t>(g_state.step) - g_state.window_first_step);
   g_state.window = WindowState::kNone;
   ++g_state.window_index;
+  g_state.window_ended_ns = time_ns;
+  g_draining.store(true, std::memory_order_relaxed);
+}
+
+// Takes in the device times that were still out when a window ended, then starts its trace. Under
+// g_mutex.
+void drain(bool last_chance) noexcept {
+  if (!g_draining.load(std::memory_order_relaxed)) return;
+  const bool complete = harvest_device_times();
+  if (!complete && !last_chance && now_ns() - g_state.window_ended_ns < kDrainLimitNs) return;
+  g_draining.store(false, std::memory_order_relaxed);
+  if (g_state.under_launcher || g_state.config.export_traces == 0) return;
+  for (; g_state.exported_windows < g_state.window_index; ++g_state.exported_windows) {
+    if (!start_export(g_state.file.path(), g_state.exported_windows)) {
+      notice(recording::NoticeKind::kInfo,
+             "no trace was written by the process itself: no gpubusy program was found beside the "
+             "library; use gpubusy export");
+      g_state.exported_windows = g_state.window_index;
+      return;
+    }
+  }
 }
 
 // Mode for the step that begins now; opens its window. Under g_mutex.
@@ -210,6 +239,8 @@ void after_fork_in_child() {
   g_state.step = 0;
   g_state.window = WindowState::kNone;
   g_state.window_index = 0;
+  g_state.exported_windows = 0;
+  g_draining.store(false);
   g_state.armed = false;
   g_state.finished = false;
   g_correlation.store(0);
@@ -239,8 +270,14 @@ std::uint32_t api_by_name(const char* name) noexcept {
 const config::Config& configuration() noexcept { return g_state.config; }
 const ApiInfo& api_info(std::uint32_t api) noexcept { return g_apis[api]; }
 recording::RecordingFile& recording_file() noexcept { return g_state.file; }
-std::uint32_t next_correlation() noexcept {
-  return g_correlation.fetch_add(1, std::memory_order_relaxed) + 1;
+std::uint32_t next_correlation(ThreadState& thread) noexcept {
+  // Taken in strides: one shared counter would be a contended cache line of all launching threads.
+  constexpr std::uint32_t kStride = 256;
+  if (thread.next_correlation == thread.end_correlation) [[unlikely]] {
+    thread.next_correlation = g_correlation.fetch_add(kStride, std::memory_order_relaxed) + 1;
+    thread.end_correlation = thread.next_correlation + kStride;
+  }
+  return thread.next_correlation++;
 }
 bool wants_device_times() noexcept {
   return g_device_times.load(std::memory_order_relaxed) && mode() == Mode::kRecording;
@@ -275,6 +312,7 @@ void start_up(const StartUp& start) noexcept {
   set_symbol_finder(start.find_symbol);
   const char* check_in_file = getenv("GPUBUSY_INTERNAL_CHECKIN");
   if (check_in_file != nullptr) recording::check_in(check_in_file);
+  g_state.under_launcher = check_in_file != nullptr;
   // Unset: the library does nothing at all. Any other GPUBUSY_ variable without an output
   // directory is still read, so that a typing error does not go unnoticed.
   config::Problem problem{};
@@ -293,7 +331,7 @@ void start_up(const StartUp& start) noexcept {
     if (api == kNoApi) {
       char text[1200];
       snprintf(text, sizeof text,
-               "GPUBUSY_STEP=%s: '%s' is not an intercepted function (allowed: a name of the hook "
+               "GPUBUSY_STEP=%.300s: '%.300s' is not an intercepted function (allowed: a name of the hook "
                "table, e.g. call:cudaGraphLaunch); nothing is recorded",
                c.step, c.step_pattern);
       say_once_per_tree(text);
@@ -387,11 +425,13 @@ void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept {
   if (g_state.window == WindowState::kPrelude) {
     g_prelude_end_blocks.store(~std::uint64_t{0});
     close_window(recording::WindowEvent::kEnd, time_ns);
+    g_state.exported_windows = g_state.window_index;  // steps work: its windows are the traces
   } else if (g_state.window == WindowState::kScheduled &&
              ended == config::Action::kRecordAndSave) {
     close_window(recording::WindowEvent::kEnd, time_ns);
   }
   enter_step(time_ns);
+  drain(false);
 }
 
 void end_prelude_for_size() noexcept {
@@ -415,17 +455,18 @@ void finish_process() noexcept {
   if (!g_state.armed || !g_state.file.is_open()) return;
   t_local.busy = true;
   KeepErrno keep;
-  // What the device has finished by now is taken in; nothing is waited for.
-  if (!g_state.finished) harvest_device_times();
   // exit() may be called from a signal handler that interrupted the holder of the lock: never wait
   // for it for ever.
   int attempts = 0;
   while (pthread_mutex_trylock(&g_mutex) != 0 && ++attempts < 1000) usleep(50);
   if (attempts < 1000 && !g_state.finished) {
     g_state.finished = true;
+    // What the device has finished by now is taken in; nothing is waited for.
+    harvest_device_times();
     close_window(recording::WindowEvent::kCut, now_ns());
     g_mode.store(Mode::kOff, std::memory_order_release);
     g_state.file.finish(recording::FileState::kFinished, now_ns());
+    drain(true);
   }
   if (attempts < 1000) pthread_mutex_unlock(&g_mutex);
   t_local.busy = false;

@@ -48,7 +48,7 @@ void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept;
 const config::Config& configuration() noexcept;
 const ApiInfo& api_info(std::uint32_t api) noexcept;
 recording::RecordingFile& recording_file() noexcept;
-std::uint32_t next_correlation() noexcept;
+std::uint32_t next_correlation(ThreadState& thread) noexcept;
 // False while device times are of no use (tracking, or GPUBUSY_DEVICE_TIME=off).
 bool wants_device_times() noexcept;
 

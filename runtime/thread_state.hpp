@@ -18,6 +18,7 @@ struct ThreadState {
   recording::ThreadWriter writer;
   std::uint32_t thread_id = 0;  // gettid()
   std::uint64_t lost = 0;       // since the last LostRecord
+  std::uint32_t next_correlation = 0, end_correlation = 0;
   TimerRing* timers = nullptr;  // runtime/device_timer
   std::atomic<bool> ended{false};
   ThreadState* next = nullptr;  // list of all states
