@@ -24,6 +24,13 @@ constexpr std::uint32_t kMaxHeaderSize = 1u << 20;
 constexpr std::uint32_t kMaxBlockSize = 64u << 20;
 constexpr std::uint32_t kMinBlockSize = 512;
 
+// Later than any boot: such a time is damage, and sums of times must not overflow.
+constexpr std::uint64_t kMaxTime = std::uint64_t{1} << 62;
+
+bool plausible(std::uint64_t start_ns, std::uint64_t end_ns) {
+  return start_ns <= end_ns && end_ns < kMaxTime;
+}
+
 constexpr std::size_t kPayloadSize = 32;  // of the largest payload of a call
 static_assert(sizeof(LaunchPayload) <= kPayloadSize && sizeof(GraphLaunchPayload) <= kPayloadSize &&
               sizeof(CopyPayload) <= kPayloadSize && sizeof(MemsetPayload) <= kPayloadSize &&
@@ -46,7 +53,8 @@ std::size_t payload_size(Category category) {
     case Category::kCapture: return sizeof(SyncPayload);
     case Category::kOther:
     case Category::kProfiler:
-    case Category::kModule: break;
+    case Category::kModule:
+    case Category::kContext: break;
   }
   return 0;
 }
@@ -186,7 +194,7 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
     case RecordType::kCall: return call(header, view, thread_id);
     case RecordType::kDeviceTime: {
       DeviceTimeRecord record;
-      if (!view.fixed(record) || record.end_ns < record.start_ns) return false;
+      if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
       recording_.device_times.push_back({record.start_ns, record.end_ns, header.value,
                                          record.uncertainty_ns, record.stream, record.graph_node,
                                          record.device, record.source});
@@ -195,7 +203,7 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
     }
     case RecordType::kStepEdge: {
       StepEdgeRecord record;
-      if (!view.fixed(record)) return false;
+      if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
       recording_.steps.push_back({record.time_ns, header.value, record.thread_id, record.source});
       seen(record.time_ns);
       return true;
@@ -203,7 +211,7 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
     case RecordType::kWindow: return window(header, view);
     case RecordType::kLost: {
       LostRecord record;
-      if (!view.fixed(record)) return false;
+      if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
       lost_ += header.value;
       seen(record.time_ns);
       return true;
@@ -214,7 +222,7 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
 
 bool Parser::call(RecordHeader header, RecordView view, std::uint32_t thread_id) {
   CallRecord record;
-  if (!view.fixed(record) || record.end_ns < record.start_ns) return false;
+  if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
   Call call;
   std::memset(static_cast<void*>(&call), 0, sizeof call);
   call.start_ns = record.start_ns;
@@ -240,7 +248,7 @@ bool Parser::call(RecordHeader header, RecordView view, std::uint32_t thread_id)
 
 bool Parser::window(RecordHeader header, RecordView view) {
   WindowRecord record;
-  if (!view.fixed(record)) return false;
+  if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
   if (record.kind > WindowKind::kWholeRun || record.event > WindowEvent::kCut) return false;
   const auto [it, fresh] = windows_.try_emplace({record.kind, header.value});
   Window& window = it->second;

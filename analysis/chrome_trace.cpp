@@ -1,0 +1,630 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/chrome_trace.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "analysis/json_text.hpp"
+#include "analysis/names.hpp"
+#include "analysis/source_lines.hpp"
+#include "analysis/steps.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using recording::Call;
+using recording::Category;
+using recording::Recording;
+using recording::Window;
+
+// Kineto's base: all ranks of a job share it whenever they started, and ts stays small enough for a
+// double to hold ns.
+constexpr std::uint64_t kBaseUnit = 7'889'238ull * 1'000'000'000;
+
+// Longer names are kept once at the top and cut in each row.
+constexpr std::size_t kMaxName = 1024;
+constexpr std::size_t kCutName = 200;
+
+constexpr std::size_t kMaxFrames = 32;
+constexpr std::size_t kBufferSize = 1u << 16;
+constexpr std::uint64_t kFooterReserve = 4096;
+
+// Rows of devices have the device as pid, so a process whose pid is that small (in a container) is
+// shown with another.
+constexpr std::uint32_t kFirstProcessPid = 64;
+constexpr std::uint32_t kPidShift = 1'000'000'000;
+
+// Rows that cross others of their thread go to rows of their own, far from any thread id.
+constexpr std::uint64_t kThreadLaneShift = 10'000'000;
+
+// Slices on one row must nest or be disjoint, else viewers drop them. Gives each slice of a row its
+// lane: 0 where it fits. Slices come by start.
+class Lanes {
+ public:
+  enum class Rule { kNested, kDisjoint };
+  explicit Lanes(Rule rule) : rule_(rule) {}
+
+  std::uint32_t place(std::uint64_t start, std::uint64_t end, std::uint32_t first_lane = 0) {
+    for (std::uint32_t lane = first_lane;; ++lane) {
+      if (lane >= open_.size()) open_.resize(lane + 1);
+      std::vector<std::uint64_t>& ends = open_[lane];
+      while (!ends.empty() && ends.back() <= start) ends.pop_back();
+      const bool fits = ends.empty() || (rule_ == Rule::kNested && end <= ends.back());
+      if (!fits) continue;
+      ends.push_back(end);
+      return lane;
+    }
+  }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(open_.size()); }
+
+ private:
+  Rule rule_;
+  std::vector<std::vector<std::uint64_t>> open_;
+};
+
+class Writer {
+ public:
+  Writer(const Recording& recording, const Timeline& timeline, const Window& window,
+         std::uint64_t max_bytes, const std::string& trace_name, TraceFile& file)
+      : recording_(recording), timeline_(timeline), window_(window), max_bytes_(max_bytes),
+        trace_name_(trace_name), file_(file), lines_(recording) {
+    const std::uint64_t begin = unix_time(recording, window.begin_ns);
+    base_ns_ = begin / kBaseUnit * kBaseUnit;
+    pid_ = recording.pid >= kFirstProcessPid ? recording.pid : recording.pid + kPidShift;
+  }
+
+  TraceCounts run() {
+    select();
+    prepare_steps();
+    assign_device_lanes();
+    header();
+    rows_of_names();
+    rows_of_steps();
+    bool open = true;
+    for (std::uint32_t i = first_; i < last_; ++i) {
+      const auto [from, to] = timeline_.ops_of(i);
+      const std::uint64_t rows = 1 + (to - from);
+      counts_.events += rows;
+      if (open) {
+        row_.clear();
+        call_rows(i, from, to);
+        if (max_bytes_ != 0 &&
+            file_.bytes() + buffer_.size() + row_.size() + kFooterReserve > max_bytes_) {
+          open = false;
+          left_out_from_ns_ = recording_.calls[i].start_ns;
+        } else {
+          buffer_ += row_;
+          flush(kBufferSize);
+        }
+      }
+      if (!open) counts_.left_out += rows;
+      if (!file_.good()) break;
+    }
+    footer();
+    flush(0);
+    return counts_;
+  }
+
+ private:
+  void select() {
+    const std::vector<Call>& calls = recording_.calls;
+    const auto from = [&](std::uint64_t time) {
+      return static_cast<std::uint32_t>(
+          std::partition_point(calls.begin(), calls.end(),
+                               [time](const Call& c) { return c.start_ns < time; }) -
+          calls.begin());
+    };
+    first_ = from(window_.begin_ns);
+    // A complete window ends where the next may begin; any other keeps its last instant.
+    last_ = from(window_.complete ? window_.end_ns : window_.end_ns + 1);
+    for (std::uint32_t i = first_; i < last_; ++i) {
+      ++launches_[calls[i].thread_id];
+      const auto [begin, end] = timeline_.ops_of(i);
+      for (std::size_t op = begin; op < end; ++op) ops_.push_back(timeline_.ops_by_call[op]);
+      untimed_ += begin == end && wants_device_work(calls[i]);
+    }
+    std::sort(ops_.begin(), ops_.end());  // by start, as in the timeline
+  }
+
+  // Steps are shown on the thread that ends them; an edge inside one of that thread's calls moves
+  // to the end of the call, for rows must not cross.
+  void prepare_steps() {
+    steps_ = steps_of(recording_, window_);
+    counts_.steps = static_cast<std::uint32_t>(steps_.size());
+    if (steps_.empty()) return;
+    std::map<std::uint32_t, std::size_t> votes;
+    for (const recording::StepEdge& edge : recording_.steps) {
+      if (edge.time_ns > window_.begin_ns && edge.time_ns <= window_.end_ns) {
+        ++votes[edge.thread_id];
+      }
+    }
+    step_thread_ = std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) {
+                     return a.second < b.second;
+                   })->first;
+    std::size_t next = 0;
+    for (std::uint32_t i = first_; i < last_ && next < steps_.size(); ++i) {
+      const Call& call = recording_.calls[i];
+      while (next < steps_.size() && steps_[next].end_ns <= call.start_ns) ++next;
+      if (next == steps_.size()) break;
+      if (call.thread_id != step_thread_ || call.end_ns <= steps_[next].end_ns) continue;
+      if (next + 1 < steps_.size()) {
+        if (call.end_ns >= steps_[next + 1].end_ns) continue;  // longer than a step: own row
+        steps_[next + 1].begin_ns = call.end_ns;
+      }
+      steps_[next].end_ns = call.end_ns;
+    }
+  }
+
+  bool crosses_step(const Call& call) const {
+    if (call.thread_id != step_thread_ || steps_.empty()) return false;
+    const auto it =
+        std::partition_point(steps_.begin(), steps_.end(),
+                             [&](const Step& s) { return s.end_ns <= call.start_ns; });
+    return it != steps_.end() && call.start_ns < it->end_ns && call.end_ns > it->end_ns;
+  }
+
+  void assign_device_lanes() {
+    for (const std::uint32_t op : ops_) {
+      const DeviceOp& o = timeline_.ops[op];
+      max_stream_ = std::max(max_stream_, o.stream);
+      const auto [lanes, fresh] = streams_.try_emplace({o.device, o.stream}, Lanes::Rule::kDisjoint);
+      const std::uint32_t lane = lanes->second.place(o.start_ns, o.end_ns);
+      if (lane > 0) op_lanes_[op] = lane;
+      sources_.insert(o.source);
+      if (o.device >= 0) devices_.insert(o.device);
+    }
+    for (const auto& [device, properties] : recording_.devices) {
+      if (device >= 0 && device < static_cast<std::int32_t>(kFirstProcessPid)) {
+        devices_.insert(device);
+      }
+    }
+    stream_lane_shift_ = (std::uint64_t{max_stream_} / 1000 + 1) * 1000;
+  }
+
+  std::uint64_t stream_row(std::uint32_t stream, std::uint32_t lane) const {
+    return stream + lane * stream_lane_shift_;
+  }
+
+  // ---- pieces of JSON ----
+
+  template <typename... Args>
+  void put(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(buffer_), format, std::forward<Args>(args)...);
+  }
+  void flush(std::size_t keep) {
+    if (buffer_.size() <= keep) return;
+    file_.write(buffer_);
+    buffer_.clear();
+  }
+  void comma() {
+    buffer_ += any_row_ ? ",\n" : "\n";
+    any_row_ = true;
+  }
+  void append_ts(std::string& out, std::uint64_t time_ns) const {
+    append_microseconds(out, unix_time(recording_, time_ns) - base_ns_);
+  }
+
+  // ---- the top of the file ----
+
+  void header() {
+    buffer_ += "{\n\"schemaVersion\": 1,\n\"deviceProperties\": [";
+    bool first = true;
+    std::uint32_t runtime_version = 0, driver_version = 0;
+    for (const std::int32_t id : devices_) {
+      const auto found = recording_.devices.find(id);
+      static const recording::Device kUnknown = {"unknown", {}};
+      const recording::Device& device =
+          found == recording_.devices.end() ? kUnknown : found->second;
+      const recording::DeviceRecord& p = device.properties;
+      runtime_version = std::max(runtime_version, p.runtime_version);
+      driver_version = std::max(driver_version, p.driver_version);
+      put("{}\n  {{\"id\": {}, \"name\": ", first ? "" : ",", id);
+      append_json_string(buffer_, device.name);
+      put(", \"totalGlobalMem\": {}, \"computeMajor\": {}, \"computeMinor\": {}, "
+          "\"maxThreadsPerBlock\": {}, \"maxThreadsPerMultiprocessor\": {}, \"regsPerBlock\": {}, "
+          "\"warpSize\": {}, \"sharedMemPerBlock\": {}, \"numSms\": {}, "
+          "\"sharedMemPerMultiprocessor\": {}}}",
+          p.total_memory, p.compute_major, p.compute_minor, p.max_threads_per_block,
+          p.max_threads_per_sm, p.registers_per_block, p.warp_size, p.shared_per_block, p.sm_count,
+          p.shared_per_sm);
+      first = false;
+    }
+    put("],\n\"cupti_version\": 0,\n\"cuda_runtime_version\": {},\n\"cuda_driver_version\": {},\n",
+        runtime_version, driver_version);
+    if (recording_.rank >= 0) {
+      put("\"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": {}, \"world_size\": {}, "
+          "\"pg_count\": 0, \"pg_config\": [], \"nccl_version\": \"unknown\"}},\n",
+          recording_.rank, std::max(recording_.world_size, recording_.rank + 1));
+    }
+    put("\"trace_id\": \"{:08X}{:08X}{:016X}\",\n\"host_name\": ", recording_.pid, window_.index,
+        unix_time(recording_, window_.begin_ns));
+    append_json_string(buffer_, recording_.host);
+    put(",\n\"displayTimeUnit\": \"ms\",\n\"baseTimeNanoseconds\": {},\n", base_ns_);
+    about();
+    buffer_ += "\"traceEvents\": [";
+    flush(kBufferSize);
+  }
+
+  // What the trace rests on, for people and for scripts.
+  void about() {
+    put("\"gpubusy\": {{\n  \"version\": ");
+    append_json_string(buffer_, recording_.library_version);
+    buffer_ += ",\n  \"time source\": ";
+    append_json_string(buffer_, source_text());
+    const char* kind = window_.kind == recording::WindowKind::kScheduled ? "scheduled"
+                       : window_.kind == recording::WindowKind::kPrelude ? "prelude"
+                                                                         : "whole run";
+    put(",\n  \"window\": {{\"index\": {}, \"kind\": \"{}\", \"first_step\": {}, \"planned_steps\": "
+        "{}, \"completed_steps\": {}, \"complete\": {}}},\n",
+        window_.index, kind, window_.first_step, window_.planned_steps, counts_.steps,
+        window_.complete);
+    const recording::StepSource source =
+        recording_.steps.empty() ? recording::StepSource::kNone : recording_.steps.front().source;
+    put("  \"step source\": \"{}\",\n", step_source_name(source));
+    put("  \"calls\": {}, \"device work\": {}, \"device work without time\": {},\n",
+        last_ - first_, ops_.size(), untimed_);
+    put("  \"lost records\": {}, \"torn blocks\": {}, \"bad records\": {}, \"recording state\": "
+        "\"{}\",\n",
+        recording_.lost_records, recording_.torn_blocks, recording_.bad_records,
+        file_state_name(recording_.state));
+    put("  \"process id\": {},\n  \"command\": [", recording_.pid);
+    for (std::size_t i = 0; i < recording_.command_line.size(); ++i) {
+      if (i > 0) buffer_ += ", ";
+      append_json_string(buffer_, recording_.command_line[i]);
+    }
+    buffer_ += "],\n  \"settings\": [";
+    for (std::size_t i = 0; i < recording_.settings.size(); ++i) {
+      if (i > 0) buffer_ += ", ";
+      append_json_string(buffer_, recording_.settings[i]);
+    }
+    buffer_ += "],\n  \"notices\": [";
+    for (std::size_t i = 0; i < std::min<std::size_t>(recording_.notices.size(), 100); ++i) {
+      if (i > 0) buffer_ += ", ";
+      append_json_string(buffer_, recording_.notices[i].text);
+    }
+    buffer_ += "],\n  \"long names\": {";
+    bool first = true;
+    for (std::uint32_t i = first_; i < last_; ++i) {
+      const Call& call = recording_.calls[i];
+      if (call.category != Category::kLaunch) continue;
+      const auto [name, fresh] = kernel_names_.try_emplace(call.launch.kernel);
+      if (!fresh) continue;
+      name->second = kernel_name(call.launch.kernel);
+      if (name->second.size() <= kMaxName) {
+        name->second = json_string(name->second);
+        continue;
+      }
+      put("{}\n    \"{}\": ", first ? "" : ",", call.launch.kernel);
+      append_json_string(buffer_, name->second);
+      name->second = json_string(shorten(name->second, kCutName, false) +
+                                 fmt::format(" (long name {})", call.launch.kernel));
+      first = false;
+      flush(kBufferSize);
+    }
+    buffer_ += "}\n},\n";
+  }
+
+  std::string source_text() const {
+    std::string text;
+    for (const recording::TimeSource source : sources_) {
+      text += (text.empty() ? "" : ", ") + std::string(time_source_name(source));
+    }
+    return text.empty() ? "none" : text;
+  }
+
+  std::string kernel_name(std::uint32_t id) const {
+    const auto found = recording_.kernels.find(id);
+    if (found == recording_.kernels.end() || found->second.name.empty()) {
+      return fmt::format("kernel {} of unknown name", id);
+    }
+    return demangle(found->second.name);
+  }
+
+  // ---- rows ----
+
+  void meta(const char* name, std::uint64_t pid, std::uint64_t tid, const char* key,
+            const std::string& json_value) {
+    comma();
+    put("{{\"ph\": \"M\", \"name\": \"{}\", \"ts\": ", name);
+    append_ts(buffer_, window_.begin_ns);
+    put(", \"pid\": {}, \"tid\": {}, \"args\": {{\"{}\": {}}}}}", pid, tid, key, json_value);
+    flush(kBufferSize);
+  }
+
+  void rows_of_names() {
+    std::string program = recording_.command_line.empty() ? recording_.executable
+                                                          : recording_.command_line.front();
+    program = program.substr(program.rfind('/') + 1);
+    if (program.empty()) program = "process";
+    meta("process_name", pid_, 0, "name", json_string(program));
+    meta("process_labels", pid_, 0, "labels", "\"CPU\"");
+    meta("process_sort_index", pid_, 0, "sort_index", std::to_string(pid_));
+    for (const std::int32_t device : devices_) {
+      const auto id = static_cast<std::uint64_t>(device);
+      meta("process_name", id, 0, "name", json_string(program));
+      meta("process_labels", id, 0, "labels", fmt::format("\"GPU {}\"", device));
+      meta("process_sort_index", id, 0, "sort_index", std::to_string(5'000'000 + device));
+    }
+    for (const auto& [thread, calls] : launches_) {
+      const auto found = recording_.threads.find(thread);
+      const std::string name = found == recording_.threads.end() ? "" : found->second.name;
+      meta("thread_name", pid_, thread, "name",
+           json_string(fmt::format("thread {} ({})", thread, name.empty() ? program : name)));
+      meta("thread_sort_index", pid_, thread, "sort_index", std::to_string(thread));
+    }
+    for (const auto& [key, lanes] : streams_) {
+      const auto& [device, stream] = key;
+      for (std::uint32_t lane = 0; lane < lanes.count(); ++lane) {
+        const std::uint64_t row = stream_row(stream, lane);
+        meta("thread_name", static_cast<std::uint64_t>(device), row, "name",
+             json_string(lane == 0 ? fmt::format("stream {} ", stream)
+                                   : fmt::format("stream {} (overlapping, {})", stream, lane)));
+        meta("thread_sort_index", static_cast<std::uint64_t>(device), row, "sort_index",
+             std::to_string(stream * 100 + lane));
+      }
+    }
+  }
+
+  void instant(const std::string& name, std::uint64_t time_ns) {
+    comma();
+    buffer_ += "{\"ph\": \"i\", \"s\": \"g\", \"name\": ";
+    append_json_string(buffer_, name);
+    put(", \"pid\": {}, \"tid\": {}, \"ts\": ", pid_, step_thread_ ? step_thread_ : pid_);
+    append_ts(buffer_, time_ns);
+    buffer_ += '}';
+  }
+
+  void rows_of_steps() {
+    instant("Iteration Start: gpubusy", window_.begin_ns);
+    for (const Step& step : steps_) {
+      comma();
+      put("{{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#{}\", \"pid\": {}, "
+          "\"tid\": {}, \"ts\": ",
+          step.number, pid_, step_thread_);
+      append_ts(buffer_, step.begin_ns);
+      buffer_ += ", \"dur\": ";
+      append_microseconds(buffer_, step.end_ns - step.begin_ns);
+      buffer_ += ", \"args\": {}}";
+      flush(kBufferSize);
+    }
+  }
+
+  template <typename... Args>
+  void row(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(row_), format, std::forward<Args>(args)...);
+  }
+  void row_comma() {
+    row_ += any_row_ ? ",\n" : "\n";
+    any_row_ = true;
+  }
+
+  // A call, its device work, and the arrows between them; always together.
+  void call_rows(std::uint32_t index, std::size_t from, std::size_t to) {
+    const Call& call = recording_.calls[index];
+    const bool driver = call.api < recording_.apis.size() &&
+                        recording_.apis[call.api].layer == recording::Layer::kDriver;
+    Lanes& lanes = thread_lanes_.try_emplace(call.thread_id, Lanes::Rule::kNested).first->second;
+    const std::uint32_t lane =
+        lanes.place(call.start_ns, call.end_ns, crosses_step(call) ? 1 : 0);
+    const std::uint64_t tid = call.thread_id + lane * kThreadLaneShift;
+    row_comma();
+    row("{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": ",
+        driver ? "cuda_driver" : "cuda_runtime", api_name(call.api), pid_, tid);
+    append_ts(row_, call.start_ns);
+    row_ += ", \"dur\": ";
+    append_microseconds(row_, call.end_ns - call.start_ns);
+    row(", \"args\": {{\"correlation\": {}", call.correlation);
+    if (call.result != 0) row(", \"result\": {}", call.result);
+    if (call.flags & recording::kCallCaptured) row_ += ", \"captured\": true";
+    if (wants_device_work(call) && from == to) row_ += ", \"device time\": \"not measured\"";
+    switch (call.category) {
+      case Category::kCopy: row(", \"bytes\": {}", call.copy.bytes); break;
+      case Category::kMemset: row(", \"bytes\": {}", call.memset.bytes); break;
+      case Category::kDeviceAlloc:
+      case Category::kHostAlloc: row(", \"bytes\": {}", call.alloc.bytes); break;
+      default: break;
+    }
+    row_ += python_args(call.python_stack);
+    row_ += "}}";
+    for (std::size_t i = from; i < to; ++i) {
+      const std::uint32_t op = timeline_.ops_by_call[i];
+      const std::uint64_t stream = device_row(call, op);
+      const DeviceOp& o = timeline_.ops[op];
+      // The nodes of a graph share a correlation, but arrows with one id would be taken for one.
+      const std::uint64_t id = call.correlation + (std::uint64_t{i - from} << 32);
+      arrow('s', id, pid_, tid, call.start_ns);
+      arrow('f', id, static_cast<std::uint64_t>(o.device), stream, o.start_ns);
+    }
+  }
+
+  void arrow(char phase, std::uint64_t id, std::uint64_t pid, std::uint64_t tid,
+             std::uint64_t time_ns) {
+    row_comma();
+    row("{{\"ph\": \"{}\", \"id\": {}, \"pid\": {}, \"tid\": {}, \"ts\": ", phase, id, pid, tid);
+    append_ts(row_, time_ns);
+    row_ += ", \"cat\": \"ac2g\", \"name\": \"ac2g\"";
+    row_ += phase == 'f' ? ", \"bp\": \"e\"}" : "}";
+  }
+
+  std::uint64_t device_row(const Call& call, std::uint32_t index) {
+    const DeviceOp& op = timeline_.ops[index];
+    const auto lane = op_lanes_.find(index);
+    const std::uint64_t tid = stream_row(op.stream, lane == op_lanes_.end() ? 0 : lane->second);
+    row_comma();
+    const char* category = op.kind == OpKind::kCopy     ? "gpu_memcpy"
+                           : op.kind == OpKind::kMemset ? "gpu_memset"
+                                                        : "kernel";
+    row("{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": ", category);
+    op_name(call, op);
+    row(", \"pid\": {}, \"tid\": {}, \"ts\": ", op.device, tid);
+    append_ts(row_, op.start_ns);
+    row_ += ", \"dur\": ";
+    append_microseconds(row_, op.end_ns - op.start_ns);
+    row_ += ", \"args\": {";
+    const bool kernel = op.kind == OpKind::kKernel;
+    if (kernel || op.kind == OpKind::kGraph) row_ += "\"queued\": 0, ";
+    row("\"device\": {}, \"context\": 1, \"stream\": {}, \"correlation\": {}", op.device, op.stream,
+        call.correlation);
+    if (kernel && call.category == Category::kLaunch) {
+      kernel_args(call.launch, op.device);
+    } else if (op.kind == OpKind::kGraph) {
+      graph_args(call, op);
+    } else if (!kernel) {
+      const std::uint64_t bytes =
+          op.kind == OpKind::kCopy ? call.copy.bytes : call.memset.bytes;
+      const std::uint64_t length = op.end_ns - op.start_ns;
+      row(", \"bytes\": {}, \"memory bandwidth (GB/s)\": ", bytes);
+      append_number(row_, length ? static_cast<double>(bytes) / static_cast<double>(length) : 0);
+    }
+    row(", \"time source\": \"{}\"", time_source_name(op.source));
+    if (op.uncertainty_ns > 0) {
+      row_ += ", \"time uncertainty (us)\": ";
+      append_microseconds(row_, op.uncertainty_ns);
+    }
+    row_ += "}}";
+    return tid;
+  }
+
+  void op_name(const Call& call, const DeviceOp& op) {
+    switch (op.kind) {
+      case OpKind::kCopy: {
+        const recording::CopyPayload& c = call.copy;
+        row("\"Memcpy {} ({} -> {})\"", direction_name(c.direction),
+            memory_kind_name(c.source_kind), memory_kind_name(c.destination_kind));
+        return;
+      }
+      case OpKind::kMemset: row_ += "\"Memset (Device)\""; return;
+      case OpKind::kGraph:
+        row("\"CUDA graph {}", call.graph_launch.graph);
+        if (op.graph_node != 0) row(" node {}", op.graph_node);
+        row_ += '"';
+        return;
+      case OpKind::kKernel: break;
+    }
+    const auto name = kernel_names_.find(call.launch.kernel);
+    row_ += call.category == Category::kLaunch && name != kernel_names_.end()
+                ? name->second
+                : "\"work of unknown kind\"";
+  }
+
+  void kernel_args(const recording::LaunchPayload& launch, std::int16_t device) {
+    const auto found = recording_.devices.find(device);
+    const std::uint32_t sms =
+        found == recording_.devices.end() ? 0 : found->second.properties.sm_count;
+    const double blocks = static_cast<double>(launch.grid[0]) * launch.grid[1] * launch.grid[2];
+    const double threads =
+        static_cast<double>(launch.block[0]) * launch.block[1] * launch.block[2];
+    row_ += ", \"shared memory\": ";
+    row("{}, \"blocks per SM\": ", launch.shared_bytes);
+    append_number(row_, sms ? blocks / sms : 0);
+    row_ += ", \"warps per SM\": ";
+    append_number(row_, sms ? blocks * threads / 32 / sms : 0);
+    row(", \"grid\": [{}, {}, {}], \"block\": [{}, {}, {}]", launch.grid[0], launch.grid[1],
+        launch.grid[2], launch.block[0], launch.block[1], launch.block[2]);
+  }
+
+  void graph_args(const Call& call, const DeviceOp& op) {
+    const auto found = recording_.graphs.find(call.graph_launch.graph);
+    if (found == recording_.graphs.end() || op.graph_node != 0) return;
+    row(", \"graph kernels\": {}, \"graph copies\": {}, \"graph memsets\": {}",
+        found->second.kernels, found->second.copies, found->second.memsets);
+  }
+
+  const std::string& api_name(std::uint16_t api) {
+    const auto [it, fresh] = api_names_.try_emplace(api);
+    if (fresh) {
+      const bool known = api < recording_.apis.size() && !recording_.apis[api].name.empty();
+      it->second = json_string(known ? api_base_name(recording_.apis[api].name) : "unknown call");
+    }
+    return it->second;
+  }
+
+  const std::string& python_args(std::uint32_t stack) {
+    const auto [it, fresh] = python_args_.try_emplace(stack);
+    if (!fresh || stack == 0) return it->second;
+    const SourceLine& line = lines_.of_stack(stack);
+    if (!line.known()) return it->second;
+    std::string text = ", \"Python\": ";
+    append_json_string(text, to_text(line));
+    std::string frames;  // innermost first, as torch.profiler has them
+    for (const SourceLine& frame : lines_.frames(stack, kMaxFrames)) {
+      frames += fmt::format("{}{}({}): {}", frames.empty() ? "" : ";", frame.file, frame.line,
+                            frame.function);
+    }
+    text += ", \"Call stack\": ";
+    append_json_string(text, frames);
+    return it->second = std::move(text);
+  }
+
+  // ---- the end of the file ----
+
+  void footer() {
+    if (counts_.left_out > 0) {
+      instant(fmt::format("Truncated: {} of {} rows left out from here on", counts_.left_out,
+                          counts_.events),
+              left_out_from_ns_);
+    }
+    instant("Record Window End", window_.end_ns);
+    // No brackets behind the events: TensorBoard looks for the last one.
+    put("\n],\n\"truncated\": {},\n\"rows left out\": {},\n\"traceName\": ", counts_.left_out > 0,
+        counts_.left_out);
+    std::string name = trace_name_;
+    for (char& c : name) {
+      if (c == '[' || c == ']' || c == '{' || c == '}') c = '_';
+    }
+    append_json_string(buffer_, name);
+    buffer_ += "\n}\n";
+  }
+
+  const Recording& recording_;
+  const Timeline& timeline_;
+  const Window& window_;
+  const std::uint64_t max_bytes_;
+  const std::string& trace_name_;
+  TraceFile& file_;
+  SourceLines lines_;
+  TraceCounts counts_;
+  std::uint64_t base_ns_ = 0;
+  std::uint32_t pid_ = 0;
+  std::uint32_t first_ = 0, last_ = 0;  // calls of the window
+  std::vector<std::uint32_t> ops_;
+  std::uint64_t untimed_ = 0;
+  std::vector<Step> steps_;
+  std::uint32_t step_thread_ = 0;
+  std::map<std::uint32_t, std::uint64_t> launches_;  // calls by thread
+  std::map<std::pair<std::int16_t, std::uint32_t>, Lanes> streams_;
+  std::unordered_map<std::uint32_t, std::uint32_t> op_lanes_;  // those that are not 0
+  std::map<std::uint32_t, Lanes> thread_lanes_;
+  std::set<std::int32_t> devices_;
+  std::set<recording::TimeSource> sources_;
+  std::uint32_t max_stream_ = 0;
+  std::uint64_t stream_lane_shift_ = 1000;
+  std::uint64_t left_out_from_ns_ = 0;
+  std::unordered_map<std::uint32_t, std::string> kernel_names_;  // as JSON
+  std::unordered_map<std::uint16_t, std::string> api_names_;     // as JSON
+  std::unordered_map<std::uint32_t, std::string> python_args_;   // as JSON
+  std::string buffer_, row_;
+  bool any_row_ = false;
+};
+
+}  // namespace
+
+std::uint64_t unix_time(const Recording& recording, std::uint64_t time_ns) {
+  // Unsigned arithmetic: times before the start of the recording come out right as well.
+  return recording.start_unix_ns + (time_ns - recording.start_ns);
+}
+
+TraceCounts write_trace(const Recording& recording, const Timeline& timeline, const Window& window,
+                        std::uint64_t max_bytes, const std::string& trace_name, TraceFile& file) {
+  return Writer(recording, timeline, window, max_bytes, trace_name, file).run();
+}
+
+}  // namespace gpubusy::analysis

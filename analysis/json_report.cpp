@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verdict as JSON. Schema 1: fields are only added. Times in ms, shares 0 to 1.
+#include <nlohmann/json.hpp>
+
+#include "analysis/api.hpp"
+#include "analysis/names.hpp"
+#include "analysis/report.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+
+double ms(std::uint64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+Json json(const Spread& s) {
+  return {{"min", s.minimum}, {"median", s.median}, {"max", s.maximum}};
+}
+
+Json json(const SourceLine& line) {
+  if (!line.known()) return nullptr;
+  return {{"file", line.file}, {"line", line.line}, {"function", line.function},
+          {"user", line.user}};
+}
+
+Json json(const Finding& f) {
+  return {{"id", f.id},
+          {"problem", f.problem},
+          {"title", f.title},
+          {"share", f.share},
+          {"total_ms", ms(f.total_ns)},
+          {"steps", f.steps},
+          {"share_of_step", json(f.share_of_step)},
+          {"ms_of_step", json(f.ms_of_step)},
+          {"where", f.where},
+          {"after", json(f.after)},
+          {"before", json(f.before)},
+          {"evidence", f.evidence},
+          {"cure", f.cure}};
+}
+
+Json json(const Coverage& c) {
+  return {{"device_work_expected", c.expected},
+          {"device_work_timed", c.timed},
+          {"untimed_capture", c.untimed_capture},
+          {"untimed_limit", c.untimed_limit},
+          {"untimed_pending", c.untimed_pending},
+          {"untimed_off", c.untimed_off},
+          {"captured_calls", c.captured},
+          {"orphan_times", c.orphan_times},
+          {"failed_calls", c.failed_calls},
+          {"early_device_work", c.early_ops},
+          {"max_uncertainty_us", static_cast<double>(c.max_uncertainty_ns) / 1e3}};
+}
+
+Json copies(const Summary& s) {
+  Json out = Json::array();
+  for (const CopyRow& c : s.copies) {
+    out.push_back({{"direction", direction_name(c.direction)},
+                   {"host_memory", memory_kind_name(c.host_kind)},
+                   {"asynchronous", c.asynchronous},
+                   {"count", c.count},
+                   {"bytes", c.bytes},
+                   {"timed", c.timed},
+                   {"device_ms", ms(c.device_ns)},
+                   {"gb_per_s", c.gigabytes_per_second()},
+                   {"host_ms", ms(c.host_ns)},
+                   {"host_ms_without_kernel", ms(c.host_idle_ns)},
+                   {"line", json(c.line)}});
+  }
+  return out;
+}
+
+Json kernels(const Summary& s) {
+  Json out = Json::array();
+  for (const KernelRow& k : s.kernels) {
+    out.push_back({{"name", k.name},
+                   {"count", k.count},
+                   {"total_ms", ms(k.total_ns)},
+                   {"share", k.share},
+                   {"line", json(k.line)}});
+  }
+  return out;
+}
+
+Json calls(const Summary& s) {
+  Json out = Json::array();
+  for (const CallRow& c : s.by_call) {
+    out.push_back({{"name", c.name},
+                   {"count", c.count},
+                   {"total_ms", ms(c.total_ns)},
+                   {"longest_ms", ms(c.longest_ns)},
+                   {"failed", c.failed}});
+  }
+  return out;
+}
+
+Json idle_rows(const Summary& s) {
+  constexpr std::size_t kMaxRows = 100;  // thousands of lines may each have idled once
+  Json out = Json::array();
+  for (std::size_t i = 0; i < s.idle.size() && i < kMaxRows; ++i) {
+    const IdleRow& r = s.idle[i];
+    out.push_back({{"class", idle_id(r.idle)},
+                   {"total_ms", ms(r.ns)},
+                   {"pieces", r.pieces},
+                   {"steps", r.by_step.size()},
+                   {"host_outside_cuda", r.outside},
+                   {"then_input_copy", r.input_copy},
+                   {"call", r.call},
+                   {"after", json(r.region.after)},
+                   {"before", json(r.region.before)}});
+  }
+  return out;
+}
+
+Json waits(const Summary& s) {
+  Json out = Json::array();
+  for (const WaitRow& w : s.waits) {
+    out.push_back({{"call", w.call},
+                   {"line", json(w.line)},
+                   {"count", w.count},
+                   {"host_ms", ms(w.host_ns)},
+                   {"device_busy_ms", ms(w.device_busy_ns)},
+                   {"idle_after_ms", ms(w.idle_after_ns)}});
+  }
+  return out;
+}
+
+Json steps(const ProcessReport& p) {
+  Json out = Json::array();
+  for (std::size_t i = 0; i < p.steps.size(); ++i) {
+    const StepTimes& t = p.times[i];
+    Json idle = Json::object();
+    for (const IdleClass c : kAllIdleClasses) idle[idle_id(c)] = ms(t.idle(c));
+    out.push_back({{"step", p.steps[i].number},
+                   {"wall_ms", ms(t.wall_ns)},
+                   {"busy_ms", ms(t.busy_ns)},
+                   {"kernel_busy_ms", ms(t.kernel_busy_ns)},
+                   {"idle_ms", std::move(idle)},
+                   {"device_work", t.ops},
+                   {"kernels", t.kernels}});
+  }
+  return out;
+}
+
+Json json(const ProcessReport& p) {
+  Json out;
+  out["pid"] = p.pid;
+  out["parent_pid"] = p.parent_pid;
+  out["rank"] = p.rank < 0 ? Json() : Json(p.rank);
+  out["world_size"] = p.world_size < 0 ? Json() : Json(p.world_size);
+  out["local_rank"] = p.local_rank < 0 ? Json() : Json(p.local_rank);
+  out["host"] = p.host;
+  out["command"] = p.command;
+  out["executable"] = p.executable;
+  out["recording"] = p.path;
+  out["library_version"] = p.library_version;
+  out["state"] = file_state_name(p.state);
+  out["warnings"] = p.warnings;
+  out["notices"] = p.notices;
+  out["settings"] = p.settings;
+  out["calls"] = p.calls;
+  out["lost_records"] = p.lost_records;
+  out["torn_blocks"] = p.torn_blocks;
+  out["unknown_records"] = p.unknown_records;
+  out["bad_records"] = p.bad_records;
+  out["bad_bytes"] = p.bad_bytes;
+  out["coverage"] = json(p.coverage);
+  out["time_source"] = time_source_name(p.time_source);
+  out["clock_correction_us"] = static_cast<double>(p.clock_correction_ns) / 1e3;
+  out["mode"] = p.mode == StepMode::kSteps ? "steps" : "whole_span";
+  out["step_source"] = step_source_name(p.step_source);
+  out["steps_seen"] = p.steps_seen;
+  out["windows"] = p.windows;
+  out["cut_windows"] = p.cut_windows;
+  out["warmup_left_out"] = p.warmup_left_out;
+  out["outlier_steps"] = p.outlier_steps;
+  out["device"] = p.device < 0 ? Json() : Json(p.device);
+  out["device_name"] = p.device_name;
+  out["other_devices"] = Json::array();
+  for (const OtherDevice& d : p.other_devices) {
+    out["other_devices"].push_back(
+        {{"device", d.device}, {"name", d.name}, {"busy_share", d.busy_share}});
+  }
+  out["step_ms"] = json(p.step_ms);
+  out["wall_ms"] = ms(p.wall_ns);
+  const bool known = p.has_device_times() && p.wall_ns > 0;
+  out["busy_share"] = known ? Json(p.share(p.busy_ns)) : Json();
+  out["busy_share_of_step"] = known ? json(p.busy_share_of_step) : Json();
+  out["busy_ms"] = known ? Json(ms(p.busy_ns)) : Json();
+  out["kernel_busy_ms"] = known ? Json(ms(p.kernel_busy_ns)) : Json();
+  Json idle = Json::object();
+  for (const IdleClass c : kAllIdleClasses) idle[idle_id(c)] = ms(p.idle(c));
+  out["idle_ms"] = known ? std::move(idle) : Json();
+  out["findings"] = Json::array();
+  for (const Finding& f : p.findings) out["findings"].push_back(json(f));
+  const Summary& s = p.summary;
+  out["copies"] = copies(s);
+  out["kernels"] = kernels(s);
+  out["calls_by_name"] = calls(s);
+  out["idle_by_line"] = idle_rows(s);
+  out["waits"] = waits(s);
+  out["allocations"] = {{"device_allocs", s.allocations.device_allocs},
+                        {"device_frees", s.allocations.device_frees},
+                        {"host_allocs", s.allocations.host_allocs},
+                        {"host_frees", s.allocations.host_frees},
+                        {"failed", s.allocations.failed},
+                        {"host_ms", ms(s.allocations.host_ns)},
+                        {"idle_ms", ms(s.allocations.idle_ns)},
+                        {"line", json(s.allocations.line)}};
+  out["launches"] = s.launches;
+  out["graph_launches"] = s.graph_launches;
+  out["median_kernel_us"] = static_cast<double>(s.median_kernel_ns) / 1e3;
+  out["median_launch_gap_us"] = static_cast<double>(s.median_launch_gap_ns) / 1e3;
+  out["steps"] = steps(p);
+  return out;
+}
+
+}  // namespace
+
+std::string render_json(const SessionReport& report) {
+  Json out;
+  out["schema"] = kSchema;
+  out["path"] = report.path;
+  out["helpers_without_cuda_calls"] = report.helpers;
+  out["skipped"] = report.skipped;
+  out["processes"] = Json::array();
+  for (const ProcessReport& p : report.processes) out["processes"].push_back(json(p));
+  for (const ProcessReport& p : report.silent) out["processes"].push_back(json(p));
+  // Names are valid UTF-8 from the reader; paths of this machine may not be: replaced, not thrown.
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace gpubusy::analysis

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/report.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "analysis/api.hpp"
+#include "analysis/names.hpp"
+#include "analysis/thresholds.hpp"
+#include "analysis/verdict.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using recording::FileState;
+using recording::Recording;
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+std::string device_name_of(const Recording& recording, std::int16_t device) {
+  const auto found = recording.devices.find(device);
+  return found == recording.devices.end() ? std::string() : found->second.name;
+}
+
+std::uint64_t busy_in(const DeviceLine& line, const std::vector<Step>& steps) {
+  std::uint64_t sum = 0;
+  for (const Step& step : steps) sum += covered(line.busy, step.begin_ns, step.end_ns);
+  return sum;
+}
+
+void choose_device(const Recording& recording, const Timeline& timeline, ProcessReport& report) {
+  std::uint64_t most = 0;
+  std::vector<std::pair<std::int16_t, std::uint64_t>> busy;
+  for (const auto& [device, line] : timeline.devices) {
+    const std::uint64_t ns = busy_in(line, report.steps);
+    busy.emplace_back(device, ns);
+    if (report.device < 0 || ns > most) {
+      report.device = device;
+      most = ns;
+    }
+  }
+  report.device_name = device_name_of(recording, report.device);
+  for (const auto& [device, ns] : busy) {
+    if (device == report.device) continue;
+    report.other_devices.push_back({device, device_name_of(recording, device), report.share(ns)});
+  }
+}
+
+void add_up(ProcessReport& report) {
+  std::vector<double> lengths, shares;
+  for (const StepTimes& times : report.times) {
+    report.busy_ns += times.busy_ns;
+    report.kernel_busy_ns += times.kernel_busy_ns;
+    for (std::size_t i = 0; i < kIdleClasses; ++i) report.idle_ns[i] += times.idle_ns[i];
+    lengths.push_back(static_cast<double>(times.wall_ns) / 1e6);
+    if (times.wall_ns > 0) {
+      shares.push_back(static_cast<double>(times.busy_ns) / static_cast<double>(times.wall_ns));
+    }
+  }
+  report.step_ms = spread_of(lengths);
+  report.busy_share_of_step = spread_of(std::move(shares));
+  for (const double length : lengths) {
+    report.outlier_steps += length > kOutlierFactor * report.step_ms.median;
+  }
+}
+
+void warn_about_process(const Recording& recording, ProcessReport& report) {
+  auto& out = report.warnings;
+  switch (recording.state) {
+    case FileState::kOpen:
+      out.push_back(
+          "The process did not end in an orderly way (killed, crashed, or still running): this is "
+          "what it had written until then.");
+      break;
+    case FileState::kDiskFull:
+      out.push_back("Recording stopped early: no space left for the recording.");
+      break;
+    case FileState::kBudgetSpent:
+      out.push_back("Recording stopped early: its size limit (GPUBUSY_MAX_SIZE) was reached.");
+      break;
+    case FileState::kFinished:
+    case FileState::kExecuted: break;
+  }
+  if (report.lost_records > 0) {
+    out.push_back(fmt::format("{} records were lost: counts and times are too low.",
+                              report.lost_records));
+  }
+  if (report.torn_blocks > 0 || report.bad_records > 0) {
+    out.push_back(fmt::format(
+        "The recording is damaged: {} blocks cut short, {} bad records, {} bytes unreadable.",
+        report.torn_blocks, report.bad_records, report.bad_bytes));
+  }
+  if (report.unknown_records > 0) {
+    out.push_back(fmt::format("{} records are of a kind that this version does not know.",
+                              report.unknown_records));
+  }
+}
+
+void warn_about_steps(ProcessReport& report) {
+  auto& out = report.warnings;
+  if (report.calls == 0) {
+    out.push_back(
+        "No CUDA call was intercepted: the program made none, or none outside windows of the "
+        "schedule.");
+    return;
+  }
+  if (report.mode == StepMode::kWholeSpan) {
+    out.push_back(report.steps_seen == 0
+                      ? "No step was seen: the numbers are of the whole time from the first to the "
+                        "last CUDA activity recorded. Choose what ends a step with --step."
+                      : fmt::format(
+                            "No step lies in a recorded window ({} steps were seen): the numbers "
+                            "are of the whole time from the first to the last CUDA activity "
+                            "recorded. Lower --skip-first, --wait or --warmup.",
+                            report.steps_seen));
+  }
+  if (report.cut_windows > 0) {
+    out.push_back(fmt::format("{} of {} windows ended before their last step.", report.cut_windows,
+                              report.windows));
+  }
+  if (report.warmup_left_out > 0) {
+    out.push_back(fmt::format(
+        "The program ended before a window of the schedule: the steps are of the start of the "
+        "program; the first {} left out as warm-up.",
+        report.warmup_left_out));
+  }
+}
+
+void warn_about_times(ProcessReport& report) {
+  auto& out = report.warnings;
+  const Coverage& c = report.coverage;
+  if (c.expected > 0 && c.timed == 0) {
+    out.push_back(fmt::format(
+        "No device time was measured (0 of {} pieces of work): whether the GPU is busy is not "
+        "known.",
+        c.expected));
+  } else if (c.untimed() > 0) {
+    std::string why;
+    const auto add = [&](std::uint64_t n, const char* text) {
+      if (n) why += fmt::format("{}{} {}", why.empty() ? "" : ", ", n, text);
+    };
+    add(c.untimed_capture, "during a graph capture");
+    add(c.untimed_limit, "beyond the timer limit");
+    add(c.untimed_pending, "not yet collected");
+    add(c.untimed_off, "not asked for");
+    out.push_back(fmt::format("{} of {} pieces of device work have no time ({}).", c.untimed(),
+                              c.expected, why));
+  }
+  if (c.orphan_times > 0) {
+    out.push_back(fmt::format("{} device times belong to calls that are not in the recording.",
+                              c.orphan_times));
+  }
+  if (c.early_ops > 0) {
+    out.push_back(fmt::format(
+        "{} pieces of device work seem to begin more than {} ms before their launch: their times "
+        "are wrong.",
+        c.early_ops, kMaxClockCorrectionNs / 1'000'000));
+  }
+}
+
+}  // namespace
+
+ProcessReport report_of(const Recording& recording) {
+  ProcessReport report;
+  report.path = recording.path;
+  report.host = recording.host;
+  report.executable = recording.executable;
+  report.command = joined(recording.command_line);
+  report.library_version = recording.library_version;
+  report.pid = recording.pid;
+  report.parent_pid = recording.parent_pid;
+  report.rank = recording.rank;
+  report.world_size = recording.world_size;
+  report.local_rank = recording.local_rank;
+  report.state = recording.state;
+  report.calls = recording.calls.size();
+  report.lost_records = recording.lost_records;
+  report.torn_blocks = recording.torn_blocks;
+  report.unknown_records = recording.unknown_records;
+  report.bad_records = recording.bad_records;
+  report.bad_bytes = recording.bad_bytes;
+  report.steps_seen = recording.steps_seen;
+  report.settings = recording.settings;
+  for (const recording::Notice& notice : recording.notices) {
+    // A program may meet the same thing ten thousand times.
+    if (std::find(report.notices.begin(), report.notices.end(), notice.text) ==
+        report.notices.end() && report.notices.size() < 100) {
+      report.notices.push_back(notice.text);
+    }
+  }
+
+  const Timeline timeline = build_timeline(recording);
+  report.coverage = timeline.coverage;
+  if (!timeline.ops.empty()) report.time_source = timeline.ops.front().source;
+  StepSelection selection = select_steps(recording, timeline);
+  report.mode = selection.mode;
+  report.windows = static_cast<std::uint32_t>(selection.windows.size());
+  report.cut_windows = selection.cut_windows;
+  report.warmup_left_out = selection.warmup_left_out;
+  report.steps = std::move(selection.steps);
+  if (!recording.steps.empty()) report.step_source = recording.steps.front().source;
+  for (const Step& step : report.steps) report.wall_ns += step.wall_ns();
+  choose_device(recording, timeline, report);
+  const auto line = timeline.devices.find(report.device);
+  if (line != timeline.devices.end()) {
+    report.clock_correction_ns = line->second.clock_correction_ns;
+  }
+
+  const std::vector<HostSegment> host = host_segments(recording);
+  DeviceSteps device = split_time(recording, timeline, host, report.steps, report.device);
+  SourceLines lines(recording);
+  report.summary = summarise(recording, timeline, report.steps, device, lines);
+  report.times = std::move(device.steps);
+  add_up(report);
+  warn_about_process(recording, report);
+  warn_about_steps(report);
+  warn_about_times(report);
+  report.findings = find_all(report);
+  return report;
+}
+
+SessionReport analyse(const recording::Session& session) {
+  SessionReport out;
+  out.path = session.path;
+  for (const recording::Error& error : session.skipped) out.skipped.push_back(error.message);
+  for (const Recording& recording : session.processes) {
+    if (recording.calls.empty()) {
+      ++out.helpers;
+    } else {
+      out.processes.push_back(report_of(recording));
+    }
+  }
+  if (out.processes.empty()) {
+    for (const Recording& recording : session.processes) {
+      if (out.silent.size() < 8) out.silent.push_back(report_of(recording));
+    }
+  }
+  std::stable_sort(out.processes.begin(), out.processes.end(),
+                   [](const ProcessReport& a, const ProcessReport& b) {
+                     const auto key = [](const ProcessReport& p) {
+                       return p.rank < 0 ? std::numeric_limits<int>::max() : p.rank;
+                     };
+                     return key(a) < key(b);
+                   });
+  return out;
+}
+
+const char* idle_title(IdleClass idle) {
+  switch (idle) {
+    case IdleClass::kStepStart: return "start of the step";
+    case IdleClass::kAfterSync: return "after a synchronisation";
+    case IdleClass::kLaunch: return "launching";
+    case IdleClass::kBlockedCall: return "blocked in other CUDA calls";
+    case IdleClass::kHostElsewhere: return "host elsewhere in mid-step";
+    case IdleClass::kQueued: return "work queued, not begun";
+    case IdleClass::kUnknown: break;
+  }
+  return "unknown (work without times)";
+}
+
+const char* idle_id(IdleClass idle) {
+  switch (idle) {
+    case IdleClass::kStepStart: return "step_start";
+    case IdleClass::kAfterSync: return "after_sync";
+    case IdleClass::kLaunch: return "launch";
+    case IdleClass::kBlockedCall: return "blocked_call";
+    case IdleClass::kHostElsewhere: return "host_elsewhere";
+    case IdleClass::kQueued: return "queued";
+    case IdleClass::kUnknown: break;
+  }
+  return "unknown";
+}
+
+}  // namespace gpubusy::analysis

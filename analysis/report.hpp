@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verdict as data: everything that text_report and json_report show. It refers to nothing
+// outside itself. Times in ns unless a name says otherwise; shares are 0 to 1, of wall time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/steps.hpp"
+#include "analysis/summary.hpp"
+#include "recording/recording.hpp"
+
+namespace gpubusy::analysis {
+
+// Something that costs time, or that the GPU is simply busy. Numbers first, then words.
+struct Finding {
+  std::string id;        // stable: "data_starvation", "synchronisation", …
+  std::string title;     // one line
+  std::string evidence;  // sentences with numbers
+  std::string where;     // a region or line of code; empty: not known
+  std::string cure;      // what to do; empty: nothing
+  SourceLine after, before;  // `where` as data: the calls round the region, or one line in `before`
+  double share = 0;      // of wall time that it costs
+  std::uint64_t total_ns = 0;
+  Spread share_of_step;  // over the steps
+  Spread ms_of_step;
+  std::uint32_t steps = 0;  // steps that it was met in
+  bool problem = true;      // false: information
+};
+
+struct OtherDevice {
+  std::int16_t device = 0;
+  std::string name;
+  double busy_share = 0;
+};
+
+struct ProcessReport {
+  // who
+  std::string path, host, executable, command, library_version;
+  std::uint32_t pid = 0, parent_pid = 0;
+  int rank = -1, world_size = -1, local_rank = -1;
+  recording::FileState state = recording::FileState::kOpen;
+
+  // what was seen, and what was not
+  std::uint64_t calls = 0;  // in the recording
+  std::uint64_t lost_records = 0, torn_blocks = 0, unknown_records = 0, bad_records = 0,
+                bad_bytes = 0;
+  Coverage coverage;
+  std::vector<std::string> warnings;  // what makes the numbers less than the whole truth
+  std::vector<std::string> notices;   // what the library had to say
+  std::vector<std::string> settings;
+  recording::TimeSource time_source = recording::TimeSource::kNone;
+  std::uint64_t clock_correction_ns = 0;
+
+  // steps
+  StepMode mode = StepMode::kSteps;
+  recording::StepSource step_source = recording::StepSource::kNone;
+  std::uint64_t steps_seen = 0;
+  std::uint32_t windows = 0, cut_windows = 0, warmup_left_out = 0;
+  std::vector<Step> steps;  // those judged
+  std::uint32_t outlier_steps = 0;
+
+  // the device with most work
+  std::int16_t device = -1;
+  std::string device_name;
+  std::vector<OtherDevice> other_devices;
+  std::vector<StepTimes> times;  // by step
+  std::uint64_t wall_ns = 0, busy_ns = 0, kernel_busy_ns = 0;
+  std::array<std::uint64_t, kIdleClasses> idle_ns = {};
+  Spread step_ms, busy_share_of_step;
+  Summary summary;
+  std::vector<Finding> findings;  // dearest first
+
+  bool has_steps() const { return mode == StepMode::kSteps && !steps.empty(); }
+  bool has_device_times() const { return coverage.timed > 0; }
+  double share(std::uint64_t ns) const {
+    return wall_ns ? static_cast<double>(ns) / static_cast<double>(wall_ns) : 0;
+  }
+  std::uint64_t idle(IdleClass c) const { return idle_ns[static_cast<std::size_t>(c)]; }
+};
+
+struct SessionReport {
+  std::string path;
+  std::vector<ProcessReport> processes;  // those with CUDA calls, by rank and start
+  std::uint64_t helpers = 0;             // processes without one
+  std::vector<ProcessReport> silent;     // of the helpers, those shown because there is nothing else
+  std::vector<std::string> skipped;      // files that could not be read, and why
+};
+
+ProcessReport report_of(const recording::Recording& recording);
+
+// A short name of a class, for tables; and a stable one for JSON.
+const char* idle_title(IdleClass idle);
+const char* idle_id(IdleClass idle);
+
+}  // namespace gpubusy::analysis

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/summary.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "analysis/names.hpp"
+#include "analysis/thresholds.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using recording::Call;
+using recording::Category;
+using recording::CopyDirection;
+using recording::MemoryKind;
+using recording::Recording;
+
+std::string call_name(const Recording& recording, const Call& call) {
+  if (call.api >= recording.apis.size() || recording.apis[call.api].name.empty()) {
+    return "unknown call";
+  }
+  return std::string(api_base_name(recording.apis[call.api].name));
+}
+
+MemoryKind host_kind_of(const recording::CopyPayload& copy) {
+  switch (copy.direction) {
+    case CopyDirection::kHostToDevice:
+    case CopyDirection::kHostToHost: return copy.source_kind;
+    case CopyDirection::kDeviceToHost: return copy.destination_kind;
+    default: return MemoryKind::kDevice;
+  }
+}
+
+std::uint64_t median_of(std::vector<std::uint64_t>& values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Adds up weights by stack id; the line with the largest sum is the answer.
+class LineVote {
+ public:
+  void add(std::uint32_t stack, std::uint64_t weight) {
+    if (stack != 0) weights_[stack] += weight;
+  }
+  SourceLine winner(SourceLines& lines) const {
+    std::map<std::uint32_t, std::uint64_t> by_line;
+    std::uint32_t best = 0;
+    std::uint64_t most = 0;
+    for (const auto& [stack, weight] : weights_) {
+      const std::uint32_t id = lines.id_of(stack);
+      if (id == 0) continue;
+      const std::uint64_t sum = by_line[id] += weight + 1;
+      if (sum > most) {
+        most = sum;
+        best = id;
+      }
+    }
+    return lines.line(best);
+  }
+
+ private:
+  std::map<std::uint32_t, std::uint64_t> weights_;
+};
+
+class Summariser {
+ public:
+  Summariser(const Recording& recording, const Timeline& timeline, const std::vector<Step>& steps,
+             const DeviceSteps& device, SourceLines& lines)
+      : recording_(recording), timeline_(timeline), steps_(steps), device_(device), lines_(lines) {
+    const auto found = timeline.devices.find(device.device);
+    if (found != timeline.devices.end()) line_ = &found->second;
+  }
+
+  Summary run() {
+    for (std::uint32_t i = 0; i < recording_.calls.size(); ++i) {
+      const Call& call = recording_.calls[i];
+      const std::uint32_t step = step_at(steps_, call.start_ns);
+      if (step != kNoCall) one(i, call, step);
+    }
+    finish_copies();
+    finish_kernels();
+    finish_calls();
+    finish_idle();
+    finish_waits();
+    out_.allocations.line = allocation_lines_.winner(lines_);
+    out_.median_kernel_ns = median_of(kernel_lengths_);
+    out_.median_launch_gap_ns = median_of(launch_gaps_);
+    return std::move(out_);
+  }
+
+ private:
+  struct CopyKey {
+    CopyDirection direction;
+    MemoryKind kind;
+    bool asynchronous;
+    auto operator<=>(const CopyKey&) const = default;
+  };
+  struct LastLaunch {
+    std::uint64_t start_ns;
+    std::uint32_t step;
+  };
+
+  void one(std::uint32_t index, const Call& call, std::uint32_t step) {
+    ++out_.calls;
+    CallRow& row = calls_[call.api];
+    const std::uint64_t host_ns = call.end_ns - call.start_ns;
+    ++row.count;
+    row.total_ns += host_ns;
+    row.longest_ns = std::max(row.longest_ns, host_ns);
+    row.failed += has_failed(call);
+    switch (call.category) {
+      case Category::kLaunch:
+      case Category::kGraphLaunch: launch(index, call, step); break;
+      case Category::kCopy: copy(index, call); break;
+      case Category::kDeviceAlloc:
+        ++out_.allocations.device_allocs;
+        out_.allocations.failed += has_failed(call);
+        allocation(call);
+        break;
+      case Category::kDeviceFree:
+        ++out_.allocations.device_frees;
+        allocation(call);
+        break;
+      case Category::kHostAlloc:
+        ++out_.allocations.host_allocs;
+        allocation(call);
+        break;
+      case Category::kHostFree:
+        ++out_.allocations.host_frees;
+        allocation(call);
+        break;
+      default: break;
+    }
+    if (waits_for_device(call)) wait(index, call);
+  }
+
+  void launch(std::uint32_t index, const Call& call, std::uint32_t step) {
+    if (!wants_device_work(call)) return;
+    ++out_.launches;
+    const bool graph = call.category == Category::kGraphLaunch;
+    out_.graph_launches += graph;
+    const auto [last, fresh] = last_launch_.try_emplace(call.thread_id);
+    if (!fresh && last->second.step == step) {
+      launch_gaps_.push_back(call.start_ns - last->second.start_ns);
+    }
+    last->second = {call.start_ns, step};
+    const auto [from, to] = timeline_.ops_of(index);
+    std::uint64_t length = 0;
+    for (std::size_t i = from; i < to; ++i) {
+      const DeviceOp& op = timeline_.ops[timeline_.ops_by_call[i]];
+      length += op.end_ns - op.start_ns;
+      kernel_lengths_.push_back(op.end_ns - op.start_ns);
+    }
+    if (from == to) return;
+    out_.kernel_ns += length;
+    // Graphs have no kernel of their own; ids of both kinds share the key space by the high bit.
+    const std::uint64_t key = graph ? (std::uint64_t{1} << 32) | call.graph_launch.graph
+                                    : call.launch.kernel;
+    KernelTotals& totals = kernels_[key];
+    totals.count += to - from;
+    totals.ns += length;
+    totals.lines.add(call.python_stack, length);
+  }
+
+  void copy(std::uint32_t index, const Call& call) {
+    if (has_failed(call) || (call.flags & recording::kCallCaptured)) return;
+    const recording::CopyPayload& c = call.copy;
+    auto& [row, vote] = copies_[{c.direction, host_kind_of(c), c.asynchronous != 0}];
+    ++row.count;
+    row.bytes += c.bytes;
+    const std::uint64_t host_ns = call.end_ns - call.start_ns;
+    row.host_ns += host_ns;
+    const std::uint64_t idle_ns =
+        host_ns - (line_ ? covered(line_->kernel_busy, call.start_ns, call.end_ns) : 0);
+    row.host_idle_ns += idle_ns;
+    if (c.bytes > kSmallCopyBytes) {
+      ++row.large_count;
+      row.large_bytes += c.bytes;
+      row.large_idle_ns += idle_ns;
+    }
+    vote.add(call.python_stack, host_ns);
+    const auto [from, to] = timeline_.ops_of(index);
+    for (std::size_t i = from; i < to; ++i) {
+      const DeviceOp& op = timeline_.ops[timeline_.ops_by_call[i]];
+      row.device_ns += op.end_ns - op.start_ns;
+    }
+    if (from != to) {
+      ++row.timed;
+      row.timed_bytes += c.bytes;
+    }
+  }
+
+  void allocation(const Call& call) {
+    Allocations& a = out_.allocations;
+    const std::uint64_t host_ns = call.end_ns - call.start_ns;
+    a.host_ns += host_ns;
+    a.idle_ns += host_ns - (line_ ? covered(line_->busy, call.start_ns, call.end_ns) : 0);
+    allocation_lines_.add(call.python_stack, host_ns);
+  }
+
+  WaitRow& wait_row(std::uint32_t index, const Call& call) {
+    const std::uint32_t line = lines_.id_of(stack_from(index, 1));
+    const auto [it, fresh] = waits_.try_emplace({line, call.api});
+    if (fresh) {
+      it->second.line = lines_.line(line);
+      it->second.call = call_name(recording_, call);
+    }
+    return it->second;
+  }
+
+  void wait(std::uint32_t index, const Call& call) {
+    WaitRow& row = wait_row(index, call);
+    ++row.count;
+    row.host_ns += call.end_ns - call.start_ns;
+    if (line_) row.device_busy_ns += covered(line_->busy, call.start_ns, call.end_ns);
+  }
+
+  // The stack of a call, or where it has none that of the next (or last) one on its thread.
+  std::uint32_t stack_from(std::uint32_t index, int direction) const {
+    if (index == kNoCall) return 0;
+    const std::uint32_t thread = recording_.calls[index].thread_id;
+    std::int64_t at = index;
+    for (int i = 0; i < kCallsToSearch; ++i, at += direction) {
+      if (at < 0 || at >= static_cast<std::int64_t>(recording_.calls.size())) break;
+      const Call& call = recording_.calls[static_cast<std::size_t>(at)];
+      if (call.thread_id == thread && call.python_stack != 0) return call.python_stack;
+    }
+    return 0;
+  }
+
+  // Whether the work that ended a pause brings data: a copy from the host, or one close behind.
+  bool brings_input(std::uint32_t next_op) const {
+    if (next_op == kNoCall || !line_) return false;
+    const auto at = std::lower_bound(line_->ops.begin(), line_->ops.end(), next_op);
+    const auto end = line_->ops.end() - at > kWorkBehindPause ? at + kWorkBehindPause
+                                                               : line_->ops.end();
+    return std::any_of(at, end, [&](std::uint32_t op) {
+      const Call& call = recording_.calls[timeline_.ops[op].call];
+      return call.category == Category::kCopy &&
+             call.copy.direction == CopyDirection::kHostToDevice;
+    });
+  }
+
+  void finish_copies() {
+    for (auto& [key, entry] : copies_) {
+      CopyRow& row = entry.first;
+      row.direction = key.direction;
+      row.host_kind = key.kind;
+      row.asynchronous = key.asynchronous;
+      row.line = entry.second.winner(lines_);
+      out_.copies.push_back(std::move(row));
+    }
+    std::stable_sort(out_.copies.begin(), out_.copies.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.host_ns, a.bytes) > std::pair(b.host_ns, b.bytes);
+    });
+  }
+
+  void finish_kernels() {
+    std::map<std::string, std::pair<KernelRow, std::uint64_t>> by_name;  // one name may have many ids
+    for (const auto& [key, totals] : kernels_) {
+      const auto id = static_cast<std::uint32_t>(key);
+      std::string name;
+      if (key >> 32) {
+        name = id == 0 ? "CUDA graph" : "CUDA graph " + std::to_string(id);
+      } else {
+        const auto kernel = recording_.kernels.find(id);
+        name = kernel == recording_.kernels.end() || kernel->second.name.empty()
+                   ? "kernel of unknown name"
+                   : demangle(kernel->second.name);
+      }
+      auto& [row, longest] = by_name[name];
+      row.name = name;
+      row.count += totals.count;
+      row.total_ns += totals.ns;
+      if (totals.ns >= longest) {
+        longest = totals.ns;
+        row.line = totals.lines.winner(lines_);
+      }
+    }
+    for (auto& [name, entry] : by_name) {
+      KernelRow& row = entry.first;
+      row.share = out_.kernel_ns ? static_cast<double>(row.total_ns) /
+                                       static_cast<double>(out_.kernel_ns)
+                                 : 0;
+      out_.kernels.push_back(std::move(row));
+    }
+    std::stable_sort(out_.kernels.begin(), out_.kernels.end(),
+                     [](const auto& a, const auto& b) { return a.total_ns > b.total_ns; });
+  }
+
+  void finish_calls() {
+    std::map<std::string, CallRow> by_name;  // versions and variants of a function are one
+    for (const auto& [api, row] : calls_) {
+      Call call = {};
+      call.api = api;
+      CallRow& sum = by_name[call_name(recording_, call)];
+      sum.count += row.count;
+      sum.total_ns += row.total_ns;
+      sum.longest_ns = std::max(sum.longest_ns, row.longest_ns);
+      sum.failed += row.failed;
+    }
+    for (auto& [name, row] : by_name) {
+      row.name = name;
+      out_.by_call.push_back(std::move(row));
+    }
+    std::stable_sort(out_.by_call.begin(), out_.by_call.end(),
+                     [](const auto& a, const auto& b) { return a.total_ns > b.total_ns; });
+  }
+
+  void finish_idle() {
+    using Key = std::tuple<IdleClass, bool, bool, std::uint32_t, std::uint32_t>;
+    struct Entry {
+      IdleRow row;
+      std::uint16_t api = 0;
+      bool one_api = true;
+    };
+    std::map<Key, Entry> rows;
+    for (const IdlePiece& piece : device_.pieces) {
+      const bool outside = piece.host == HostState::kOutside && piece.idle != IdleClass::kQueued &&
+                           piece.idle != IdleClass::kUnknown;
+      const std::uint32_t after =
+          outside ? lines_.id_of(stack_from(piece.before_call, -1)) : 0;
+      const std::uint32_t before = lines_.id_of(stack_from(piece.call, 1));
+      const bool input = outside && brings_input(piece.next_op);
+      Entry& entry = rows[{piece.idle, outside, input, after, before}];
+      IdleRow& row = entry.row;
+      if (row.pieces == 0) {
+        row.idle = piece.idle;
+        row.outside = outside;
+        row.input_copy = input;
+        row.region = {lines_.line(after), lines_.line(before)};
+      }
+      if (piece.call != kNoCall) {
+        const std::uint16_t api = recording_.calls[piece.call].api;
+        if (row.call.empty()) {
+          row.call = call_name(recording_, recording_.calls[piece.call]);
+          entry.api = api;
+        }
+        entry.one_api = entry.one_api && api == entry.api;
+      }
+      row.ns += piece.ns;
+      ++row.pieces;
+      if (row.by_step.empty() || row.by_step.back().first != piece.step) {
+        row.by_step.emplace_back(piece.step, 0);
+      }
+      row.by_step.back().second += piece.ns;
+      if (piece.idle == IdleClass::kAfterSync && piece.call != kNoCall) {
+        const Call& call = recording_.calls[piece.call];
+        if (waits_for_device(call)) wait_row(piece.call, call).idle_after_ns += piece.ns;
+      }
+    }
+    for (auto& [key, entry] : rows) {
+      if (!entry.one_api) entry.row.call.clear();
+      out_.idle.push_back(std::move(entry.row));
+    }
+    std::stable_sort(out_.idle.begin(), out_.idle.end(),
+                     [](const auto& a, const auto& b) { return a.ns > b.ns; });
+  }
+
+  void finish_waits() {
+    for (auto& [key, row] : waits_) out_.waits.push_back(std::move(row));
+    std::stable_sort(out_.waits.begin(), out_.waits.end(),
+                     [](const auto& a, const auto& b) { return a.host_ns > b.host_ns; });
+  }
+
+  struct KernelTotals {
+    std::uint64_t count = 0, ns = 0;
+    LineVote lines;
+  };
+
+  const Recording& recording_;
+  const Timeline& timeline_;
+  const std::vector<Step>& steps_;
+  const DeviceSteps& device_;
+  SourceLines& lines_;
+  const DeviceLine* line_ = nullptr;
+  Summary out_;
+  std::map<std::uint16_t, CallRow> calls_;
+  std::map<CopyKey, std::pair<CopyRow, LineVote>> copies_;
+  std::unordered_map<std::uint64_t, KernelTotals> kernels_;
+  std::map<std::pair<std::uint32_t, std::uint16_t>, WaitRow> waits_;  // by line id and api
+  std::unordered_map<std::uint32_t, LastLaunch> last_launch_;
+  std::vector<std::uint64_t> kernel_lengths_, launch_gaps_;
+  LineVote allocation_lines_;
+};
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  const double middle = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  return {values.front(), middle, values.back()};
+}
+
+Summary summarise(const Recording& recording, const Timeline& timeline,
+                  const std::vector<Step>& steps, const DeviceSteps& device, SourceLines& lines) {
+  return Summariser(recording, timeline, steps, device, lines).run();
+}
+
+}  // namespace gpubusy::analysis

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables over the judged steps of a process: copies, kernels, calls, lines. ns, bytes.
+// Thread-safety: pure functions but for the SourceLines they are given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/source_lines.hpp"
+#include "analysis/steps.hpp"
+
+namespace gpubusy::analysis {
+
+// Smallest, middle and largest of a set.
+struct Spread {
+  double minimum = 0, median = 0, maximum = 0;
+};
+Spread spread_of(std::vector<double> values);
+
+struct CopyRow {
+  recording::CopyDirection direction = recording::CopyDirection::kUnknown;
+  recording::MemoryKind host_kind = recording::MemoryKind::kUnknown;  // of the host side, if any
+  bool asynchronous = false;
+  std::uint64_t count = 0, bytes = 0;
+  std::uint64_t timed = 0, timed_bytes = 0, device_ns = 0;  // of those with a device time
+  std::uint64_t host_ns = 0;       // the host in the call
+  std::uint64_t host_idle_ns = 0;  // … while no kernel ran
+  std::uint64_t large_count = 0, large_bytes = 0, large_idle_ns = 0;  // above kSmallCopyBytes only
+  SourceLine line;                 // where most of the host time was spent
+  double gigabytes_per_second() const {
+    return device_ns ? static_cast<double>(timed_bytes) / static_cast<double>(device_ns) : 0;
+  }
+};
+
+struct KernelRow {
+  std::string name;  // demangled
+  std::uint64_t count = 0, total_ns = 0;
+  double share = 0;  // of all kernel time
+  SourceLine line;   // of most launches
+};
+
+struct CallRow {
+  std::string name;  // without version suffix
+  std::uint64_t count = 0, total_ns = 0, longest_ns = 0;
+  std::uint64_t failed = 0;
+};
+
+// Idle time of one class by the line or region of code that it goes back to.
+struct IdleRow {
+  IdleClass idle = IdleClass::kUnknown;
+  Region region;           // outside CUDA: between two calls; else `before` is the call's line
+  bool outside = false;    // the host was outside CUDA
+  bool input_copy = false; // the work behind it was, or began with, a copy from the host
+  std::string call;        // name of the call that it is about; empty where there are several
+  std::uint64_t ns = 0;
+  std::uint64_t pieces = 0;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> by_step;  // step index, ns; by step
+};
+
+// How long the host waited for the device, by line.
+struct WaitRow {
+  SourceLine line;
+  std::string call;
+  std::uint64_t count = 0;
+  std::uint64_t host_ns = 0;       // in the call
+  std::uint64_t device_busy_ns = 0;  // … while the device worked
+  std::uint64_t idle_after_ns = 0;   // idle of class kAfterSync that goes back to it
+};
+
+struct Allocations {
+  std::uint64_t device_allocs = 0, device_frees = 0, host_allocs = 0, host_frees = 0;
+  std::uint64_t host_ns = 0;    // in all of them
+  std::uint64_t failed = 0;     // device allocations that failed
+  std::uint64_t idle_ns = 0;    // device idle meanwhile
+  SourceLine line;              // where most of the time was spent
+};
+
+struct Summary {
+  std::uint64_t calls = 0;  // in the judged steps
+  std::vector<CopyRow> copies;    // by host_ns, longest first; then bytes
+  std::vector<KernelRow> kernels; // by total_ns, longest first
+  std::vector<CallRow> by_call;   // by total_ns, longest first
+  std::vector<IdleRow> idle;      // by ns, longest first
+  std::vector<WaitRow> waits;     // by host_ns, longest first
+  Allocations allocations;
+  std::uint64_t launches = 0;          // kernels and graphs launched
+  std::uint64_t graph_launches = 0;
+  std::uint64_t kernel_ns = 0;         // sum over kernels, not union
+  std::uint64_t median_kernel_ns = 0;
+  std::uint64_t median_launch_gap_ns = 0;  // from launch to launch on a thread
+};
+
+Summary summarise(const recording::Recording& recording, const Timeline& timeline,
+                  const std::vector<Step>& steps, const DeviceSteps& device, SourceLines& lines);
+
+}  // namespace gpubusy::analysis

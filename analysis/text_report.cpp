@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verdict as text for a terminal.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "analysis/api.hpp"
+#include "analysis/names.hpp"
+#include "analysis/report.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+constexpr int kMinWidth = 60;
+constexpr std::size_t kTopKernels = 5;
+constexpr std::size_t kTopCalls = 5;
+constexpr std::size_t kTopCopies = 6;
+constexpr std::size_t kTopNotices = 6;
+
+enum class Style { kPlain, kBold, kDim, kGood, kBad, kWarn };
+
+double ms(std::uint64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+// 3 significant digits or so, at most 2 decimals: "0.02", "9.64", "41.2", "1203".
+std::string number(double value) {
+  if (value >= 999.5) return fmt::format("{:.0f}", value);
+  if (value >= 9.995) return fmt::format("{:.1f}", value);
+  return fmt::format("{:.2f}", value);
+}
+std::string percent(double share) { return fmt::format("{:.1f} %", share * 100); }
+std::string bytes_text(double bytes) {
+  if (bytes >= 1e9) return number(bytes / 1e9) + " GB";
+  if (bytes >= 1e6) return number(bytes / 1e6) + " MB";
+  if (bytes >= 1e3) return number(bytes / 1e3) + " kB";
+  return fmt::format("{:.0f} B", bytes);
+}
+std::string count_text(double count) {
+  const bool whole = std::abs(count - std::round(count)) < 0.005;
+  return whole ? fmt::format("{:.0f}", count) : number(count);
+}
+
+// Names come from the program: no control characters reach the terminal.
+std::string printable(const std::string& text) {
+  std::string out = text;
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return out;
+}
+
+class Page {
+ public:
+  explicit Page(const TextOptions& options)
+      : width_(static_cast<std::size_t>(std::max(options.width, kMinWidth))), options_(options) {}
+
+  std::size_t width() const { return width_; }
+  bool ascii() const { return options_.ascii; }
+  std::string take() { return std::move(out_); }
+
+  std::string styled(Style style, const std::string& text) const {
+    if (!options_.colour || style == Style::kPlain || text.empty()) return text;
+    const char* code = style == Style::kBold   ? "1"
+                       : style == Style::kDim  ? "2"
+                       : style == Style::kGood ? "1;32"
+                       : style == Style::kBad  ? "1;31"
+                                               : "33";
+    return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+  }
+
+  void blank() { out_ += '\n'; }
+  void line(const std::string& text) { (out_ += text) += '\n'; }
+  void heading(const std::string& text) {
+    blank();
+    line(styled(Style::kBold, text));
+  }
+
+  // Text wrapped at blanks, with `first` before its first line and as many blanks before the rest.
+  void wrapped(const std::string& first, const std::string& text, Style style = Style::kPlain) {
+    const std::size_t indent = length_of(first);
+    std::string prefix = first, current;
+    std::size_t used = 0;
+    const auto flush = [&] {
+      line(prefix + styled(style, current));
+      prefix.assign(indent, ' ');
+      current.clear();
+      used = 0;
+    };
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find(' ', at), text.size());
+      const std::string word = text.substr(at, end - at);
+      const std::size_t length = length_of(word);
+      if (used > 0 && indent + used + 1 + length > width_) flush();
+      if (used > 0) {
+        current += ' ';
+        ++used;
+      }
+      current += word;
+      used += length;
+      at = end + 1;
+    }
+    if (used > 0) flush();
+  }
+
+  std::string bar(double share, std::size_t cells) const {
+    const auto full = static_cast<std::size_t>(
+        std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells)));
+    std::string out;
+    for (std::size_t i = 0; i < cells; ++i) {
+      out += options_.ascii ? (i < full ? "#" : ".") : (i < full ? "█" : "░");
+    }
+    return out;
+  }
+
+  const char* dash() const { return options_.ascii ? "-" : "–"; }
+  const char* dot() const { return options_.ascii ? "|" : "·"; }
+
+ private:
+  std::size_t width_;
+  TextOptions options_;
+  std::string out_;
+};
+
+// A table with columns as wide as their longest cell; the first column takes what is left.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
+  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  bool empty() const { return rows_.size() < 2; }
+
+  void print(Page& page, std::size_t last_left = 0) const {
+    const std::size_t columns = rows_.front().size();
+    std::vector<std::size_t> widths(columns);
+    for (const auto& row : rows_) {
+      for (std::size_t c = 0; c < columns; ++c) widths[c] = std::max(widths[c], length_of(row[c]));
+    }
+    std::size_t rest = 2;
+    for (std::size_t c = 1; c < columns; ++c) rest += widths[c] + 2;
+    const std::size_t room = page.width() > rest + 16 ? page.width() - rest : 16;
+    widths[0] = std::min(widths[0], room);
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      std::string text = "  ";
+      for (std::size_t c = 0; c < columns; ++c) {
+        const std::string cell =
+            c == 0 ? shorten(rows_[r][c], widths[0], page.ascii()) : rows_[r][c];
+        const std::string fill(widths[c] - length_of(cell), ' ');
+        const bool left = c == 0 || c + last_left >= columns;
+        if (c > 0) text += "  ";
+        text += left ? cell + fill : fill + cell;
+      }
+      while (text.ends_with(' ')) text.pop_back();
+      page.line(r == 0 ? page.styled(Style::kDim, text) : text);
+    }
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string who(const ProcessReport& p) {
+  std::string out;
+  if (p.rank >= 0) {
+    out += fmt::format("rank {}", p.rank);
+    if (p.world_size > 0) out += fmt::format(" of {}", p.world_size);
+    out += ", ";
+  }
+  return out + fmt::format("pid {} on {}", p.pid, p.host.empty() ? "?" : printable(p.host));
+}
+
+std::string steps_text(const ProcessReport& p, const Page& page) {
+  const std::size_t n = p.steps.size();
+  if (n == 1) return fmt::format("step {}", p.steps.front().number);
+  return fmt::format("{} steps ({}{}{})", n, p.steps.front().number, page.dash(),
+                     p.steps.back().number);
+}
+
+void headline(Page& page, const ProcessReport& p) {
+  if (p.wall_ns == 0) return;
+  const std::string span =
+      p.has_steps() ? steps_text(p, page)
+                    : fmt::format("{} ms from first to last CUDA activity", number(ms(p.wall_ns)));
+  if (!p.has_device_times()) {
+    page.line(page.styled(Style::kBold, "GPU busy: not known") + " in " + span);
+    return;
+  }
+  const double share = p.share(p.busy_ns);
+  const Style style = share >= 0.85 ? Style::kGood : share >= 0.5 ? Style::kWarn : Style::kBad;
+  std::string text =
+      page.styled(style, "GPU busy " + percent(share)) + fmt::format(" of {}", span);
+  if (p.has_steps()) {
+    text += fmt::format("; step {} ms", number(p.step_ms.median));
+    if (p.steps.size() > 1) {
+      text += fmt::format(" ({}{}{})", number(p.step_ms.minimum), page.dash(),
+                          number(p.step_ms.maximum));
+    }
+  }
+  page.line(text);
+  const std::size_t cells = std::min<std::size_t>(page.width(), 72);
+  page.line(page.styled(style, page.bar(share, cells)));
+}
+
+void time_table(Page& page, const ProcessReport& p) {
+  if (p.wall_ns == 0 || !p.has_device_times()) return;
+  const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
+  page.heading(p.has_steps() ? "Where a step's time goes (mean)" : "Where the time goes");
+  Table table({"", "ms", "share", ""});
+  constexpr std::size_t kCells = 24;
+  const auto row = [&](const std::string& name, std::uint64_t ns) {
+    const double share = p.share(ns);
+    std::string bar = page.bar(share, kCells);
+    if (page.ascii()) {
+      bar.erase(std::remove(bar.begin(), bar.end(), '.'), bar.end());
+    } else {
+      const std::size_t empty = bar.find("░");
+      if (empty != std::string::npos) bar.resize(empty);
+    }
+    table.add({name, number(ms(ns) / steps), percent(share), bar});
+  };
+  row("GPU busy", p.busy_ns);
+  row("  of this kernels", p.kernel_busy_ns);
+  for (const IdleClass c : kAllIdleClasses) {
+    if (p.idle(c) > 0) row(std::string("idle: ") + idle_title(c), p.idle(c));
+  }
+  table.print(page, 1);
+}
+
+void findings_text(Page& page, const ProcessReport& p) {
+  if (p.wall_ns == 0 || !p.has_device_times()) return;
+  page.heading("Findings");
+  if (p.findings.empty()) {
+    page.wrapped("  ", "Nothing stands out: no single cause costs enough to name it.");
+    return;
+  }
+  int index = 0;
+  for (const Finding& f : p.findings) {
+    const std::string first = fmt::format("  {}. ", ++index);
+    page.wrapped(first, printable(f.title) + fmt::format("  [{}]", percent(f.share)),
+                 f.problem ? Style::kBad : Style::kGood);
+    const std::string indent(first.size(), ' ');
+    if (!f.where.empty()) page.wrapped(indent + "where  ", printable(f.where), Style::kBold);
+    page.wrapped(indent + "seen   ", printable(f.evidence));
+    if (!f.cure.empty()) page.wrapped(indent + "cure   ", f.cure);
+  }
+}
+
+std::string copy_kind(const CopyRow& c) {
+  const bool host = c.direction == recording::CopyDirection::kHostToDevice ||
+                    c.direction == recording::CopyDirection::kDeviceToHost;
+  std::string text(direction_name(c.direction));
+  if (host) {
+    text += fmt::format(" {}", memory_kind_name(c.host_kind));
+    for (char& ch : text) ch = ch == 'P' || ch == 'M' || ch == 'U' ? static_cast<char>(ch + 32) : ch;
+  }
+  return text + (c.asynchronous ? " async" : " sync");
+}
+
+void tables(Page& page, const ProcessReport& p) {
+  const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
+  const std::string per = p.has_steps() ? "/step" : "";
+  const Summary& s = p.summary;
+  if (!s.copies.empty()) {
+    page.heading("Copies");
+    Table table({"", "count" + per, "bytes" + per, "GB/s", "device ms" + per, "host ms" + per, "at"});
+    for (std::size_t i = 0; i < std::min(kTopCopies, s.copies.size()); ++i) {
+      const CopyRow& c = s.copies[i];
+      table.add({copy_kind(c), count_text(static_cast<double>(c.count) / steps),
+                 bytes_text(static_cast<double>(c.bytes) / steps),
+                 c.device_ns ? number(c.gigabytes_per_second()) : "?",
+                 c.timed ? number(ms(c.device_ns) / steps) : "?", number(ms(c.host_ns) / steps),
+                 shorten(printable(to_text(c.line)), 32, page.ascii())});
+    }
+    table.print(page, 1);
+  }
+  if (!s.kernels.empty()) {
+    page.heading(fmt::format("Kernels (top {} of {})", std::min(kTopKernels, s.kernels.size()),
+                             s.kernels.size()));
+    Table table({"", "count" + per, "ms" + per, "mean us", "share"});
+    for (std::size_t i = 0; i < std::min(kTopKernels, s.kernels.size()); ++i) {
+      const KernelRow& k = s.kernels[i];
+      table.add({printable(k.name), count_text(static_cast<double>(k.count) / steps),
+                 number(ms(k.total_ns) / steps),
+                 number(static_cast<double>(k.total_ns) / 1e3 / static_cast<double>(k.count)),
+                 percent(k.share)});
+    }
+    table.print(page);
+  }
+  if (!s.by_call.empty()) {
+    page.heading(
+        fmt::format("CUDA calls by host time (top {})", std::min(kTopCalls, s.by_call.size())));
+    Table table({"", "count" + per, "ms" + per, "mean us", "longest us"});
+    for (std::size_t i = 0; i < std::min(kTopCalls, s.by_call.size()); ++i) {
+      const CallRow& c = s.by_call[i];
+      table.add({printable(c.name), count_text(static_cast<double>(c.count) / steps),
+                 number(ms(c.total_ns) / steps),
+                 number(static_cast<double>(c.total_ns) / 1e3 / static_cast<double>(c.count)),
+                 number(static_cast<double>(c.longest_ns) / 1e3)});
+    }
+    table.print(page);
+  }
+}
+
+void coverage(Page& page, const ProcessReport& p) {
+  page.heading("What this rests on");
+  std::string text = fmt::format("{} calls recorded", p.calls);
+  if (p.coverage.expected > 0) {
+    text += fmt::format(", {} of {} pieces of device work timed", p.coverage.timed,
+                        p.coverage.expected);
+  }
+  if (p.has_device_times()) {
+    text += fmt::format(" by {}", time_source_name(p.time_source));
+    if (p.coverage.max_uncertainty_ns > 0) {
+      text += fmt::format(" ({}{} us)", page.ascii() ? "+-" : "±",
+                          number(static_cast<double>(p.coverage.max_uncertainty_ns) / 1e3));
+    }
+  }
+  if (p.clock_correction_ns > 0) {
+    text += fmt::format(", device clock moved by {} us",
+                        number(static_cast<double>(p.clock_correction_ns) / 1e3));
+  }
+  if (p.coverage.captured > 0) {
+    text += fmt::format(", {} calls captured into graphs", p.coverage.captured);
+  }
+  text += fmt::format("; {} lost.", p.lost_records);
+  page.wrapped("  ", text);
+  if (p.has_steps()) {
+    page.wrapped("  ", fmt::format("{} steps seen in all; steps end with: {}.{}", p.steps_seen,
+                                   step_source_name(p.step_source),
+                                   p.outlier_steps ? fmt::format(" {} took twice the median or more.",
+                                                                 p.outlier_steps)
+                                                   : ""));
+  }
+  if (p.coverage.failed_calls > 0) {
+    page.wrapped("  ", fmt::format("{} calls returned an error.", p.coverage.failed_calls));
+  }
+  for (const OtherDevice& d : p.other_devices) {
+    page.wrapped("  ", fmt::format("GPU {} ({}) busy {}.", d.device,
+                                   d.name.empty() ? "?" : printable(d.name),
+                                   percent(d.busy_share)));
+  }
+  for (std::size_t i = 0; i < std::min(kTopNotices, p.notices.size()); ++i) {
+    page.wrapped(fmt::format("  {} ", page.dot()), printable(p.notices[i]));
+  }
+  if (p.notices.size() > kTopNotices) {
+    page.wrapped("  ", fmt::format("… and {} more notices.", p.notices.size() - kTopNotices));
+  }
+}
+
+void process(Page& page, const ProcessReport& p) {
+  std::string title = "gpubusy " + std::string(page.dot()) + " ";
+  title += p.command.empty() ? printable(p.executable) : printable(p.command);
+  page.line(page.styled(Style::kBold, shorten(title, page.width(), page.ascii())));
+  std::string second = who(p);
+  if (p.device >= 0) {
+    second += fmt::format(", GPU {}", p.device);
+    if (!p.device_name.empty()) second += " (" + printable(p.device_name) + ")";
+  }
+  page.line(page.styled(Style::kDim, shorten(second, page.width(), page.ascii())));
+  for (const std::string& warning : p.warnings) page.wrapped("! ", warning, Style::kWarn);
+  page.blank();
+  headline(page, p);
+  findings_text(page, p);
+  time_table(page, p);
+  tables(page, p);
+  coverage(page, p);
+}
+
+void ranks(Page& page, const SessionReport& report) {
+  page.line(page.styled(Style::kBold, fmt::format("{} processes used CUDA",
+                                                  report.processes.size())));
+  Table table({"process", "GPU busy", "step ms", "steps", "first finding"});
+  for (const ProcessReport& p : report.processes) {
+    table.add({who(p), p.has_device_times() && p.wall_ns ? percent(p.share(p.busy_ns)) : "?",
+               p.has_steps() ? number(p.step_ms.median) : "?",
+               p.has_steps() ? std::to_string(p.steps.size()) : "0",
+               p.findings.empty() ? "" : p.findings.front().id});
+  }
+  table.print(page, 1);
+  page.blank();
+}
+
+// The process that says most about a session: the first with steps, else the first.
+const ProcessReport* chief(const SessionReport& report) {
+  for (const ProcessReport& p : report.processes) {
+    if (p.has_steps()) return &p;
+  }
+  return report.processes.empty() ? nullptr : &report.processes.front();
+}
+
+}  // namespace
+
+std::string render_text(const SessionReport& report, const TextOptions& options) {
+  Page page(options);
+  for (const std::string& skipped : report.skipped) {
+    page.wrapped("! ", "Not read: " + printable(skipped), Style::kWarn);
+  }
+  if (report.processes.empty()) {
+    page.wrapped("", "No CUDA call was intercepted in any process: there is nothing to judge.",
+                 Style::kBad);
+    for (const ProcessReport& p : report.silent) {
+      page.blank();
+      process(page, p);
+    }
+    return page.take();
+  }
+  if (report.processes.size() > 1) ranks(page, report);
+  for (std::size_t i = 0; i < report.processes.size(); ++i) {
+    if (i > 0) page.blank();
+    process(page, report.processes[i]);
+  }
+  if (report.helpers > 0) {
+    page.blank();
+    page.line(page.styled(Style::kDim, fmt::format("{} more process{} made no CUDA call.",
+                                                   report.helpers,
+                                                   report.helpers == 1 ? "" : "es")));
+  }
+  return page.take();
+}
+
+std::string render_comparison(const SessionReport& before, const SessionReport& after,
+                              const TextOptions& options) {
+  Page page(options);
+  const ProcessReport *a = chief(before), *b = chief(after);
+  if (a == nullptr || b == nullptr) {
+    page.line("Nothing to compare: a session without CUDA calls.");
+    return page.take();
+  }
+  Table table({"", "before", "after"});
+  const auto per_step = [](const ProcessReport& p, std::uint64_t ns) {
+    const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
+    return number(ms(ns) / steps) + " ms";
+  };
+  const auto step = [](const ProcessReport& p) {
+    return p.has_steps() ? number(p.step_ms.median) + " ms" : std::string("?");
+  };
+  const auto busy = [](const ProcessReport& p) {
+    return p.has_device_times() ? percent(p.share(p.busy_ns)) : std::string("?");
+  };
+  table.add({"step (median)", step(*a), step(*b)});
+  table.add({"GPU busy", busy(*a), busy(*b)});
+  for (const IdleClass c : kAllIdleClasses) {
+    if (a->share(a->idle(c)) < 0.005 && b->share(b->idle(c)) < 0.005) continue;
+    table.add({std::string("idle: ") + idle_title(c), per_step(*a, a->idle(c)),
+               per_step(*b, b->idle(c))});
+  }
+  const auto first = [](const ProcessReport& p) {
+    return p.findings.empty() ? std::string("none") : p.findings.front().id;
+  };
+  table.add({"first finding", first(*a), first(*b)});
+  table.print(page);
+  if (a->has_steps() && b->has_steps() && b->step_ms.median > 0) {
+    page.line(page.styled(Style::kBold, fmt::format("  Steps are {} times as fast.",
+                                                    number(a->step_ms.median / b->step_ms.median))));
+  }
+  return page.take();
+}
+
+}  // namespace gpubusy::analysis

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every number that decides something in analysis, with its reason. Shares are of wall time.
+// docs/verdict.md explains them to users: keep both in step.
+#pragma once
+
+#include <cstdint>
+
+namespace gpubusy::analysis {
+
+// ---- what is what ------------------------------------------------------------------------------
+
+// A stretch outside CUDA shorter than this, between two launches, is the price of launching: it is
+// above what a framework spends between two operators (5-100 us, slow machines 300 us), and below
+// what anybody would look for in the code.
+inline constexpr std::uint64_t kLaunchPauseNs = 500'000;
+
+// A call that neither launches nor waits (event, stream, query) and is shorter than this belongs to
+// launching; a longer one holds the host up.
+inline constexpr std::uint64_t kShortCallNs = 100'000;
+
+// Stretches outside CUDA shorter than this are not kept apart.
+inline constexpr std::uint64_t kSmallPauseNs = 20'000;
+
+// A synchronisation that ended up to this long before the device's work seems to end still is the
+// one that waited for it: device times converted from CUDA events are that far off at times.
+inline constexpr std::uint64_t kClockSlackNs = 20'000;
+
+// Device work that seems to begin before its launch proves that the clocks are apart; up to this
+// the device's clock is moved, beyond it the time is called wrong.
+inline constexpr std::uint64_t kMaxClockCorrectionNs = 1'000'000;
+
+// The work right behind a pause decides what the pause was for: a batch's copy may come behind a
+// memset or a small kernel (zero_grad, a counter), not behind a whole forward pass.
+inline constexpr int kWorkBehindPause = 4;
+
+// A prelude's first steps hold imports, warm-up and autotuning.
+inline constexpr std::uint32_t kPreludeWarmupSteps = 1;
+
+// How many calls round a pause are searched for one with a Python stack.
+inline constexpr int kCallsToSearch = 16;
+
+// ---- what is worth a finding ---------------------------------------------------------------------
+
+// TensorBoard's profiler warns at 5 % of the step for data loading; users know that number.
+inline constexpr double kStarvationShare = 0.05;
+// In at least this share of the steps: one slow batch (a checkpoint, a new epoch) is no starvation.
+inline constexpr double kStarvationSteps = 0.5;
+
+// Idle behind synchronisations: 20 .item() calls with 0.1 ms of Python each in a 50 ms step are 4 %.
+inline constexpr double kSyncShare = 0.03;
+
+// Idle while the host launches; a step always has some at its start and behind a needed wait.
+inline constexpr double kLaunchBoundShare = 0.10;
+
+// Idle while the host does something else in mid-step.
+inline constexpr double kHostShare = 0.05;
+
+// Host time in pageable copies while no kernel runs.
+inline constexpr double kPageableShare = 0.01;
+// …or so many bytes per step from pageable memory (Nsight's rule ignores copies up to 64 KiB).
+inline constexpr std::uint64_t kPageableBytes = 1u << 20;
+inline constexpr std::uint64_t kSmallCopyBytes = 64u << 10;
+
+// cudaMalloc, cudaFree, cudaHostAlloc… in a steady state: a caching allocator makes none.
+inline constexpr double kAllocationShare = 0.02;
+inline constexpr double kAllocationsPerStep = 1.0;
+
+// Idle in other CUDA calls (module loading, stream creation…).
+inline constexpr double kBlockedShare = 0.03;
+
+// From here the GPU counts as busy: what is left is launch gaps that no cure below removes.
+inline constexpr double kBusyShare = 0.85;
+
+// Idle that device work without times may have filled, from where it spoils the numbers.
+inline constexpr double kUnknownShare = 0.05;
+
+// A step this much longer than the median is an outlier (checkpoint, validation); they are counted.
+inline constexpr double kOutlierFactor = 2.0;
+
+}  // namespace gpubusy::analysis

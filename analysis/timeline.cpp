@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/timeline.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "analysis/thresholds.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using recording::Call;
+using recording::Category;
+using recording::CopyDirection;
+using recording::MemoryKind;
+using recording::Recording;
+
+constexpr std::int32_t kErrorNotReady = 600;  // the same number in runtime and driver
+constexpr std::uint32_t kDefaultStream = 7;
+
+OpKind kind_of(Category category) {
+  switch (category) {
+    case Category::kCopy: return OpKind::kCopy;
+    case Category::kMemset: return OpKind::kMemset;
+    case Category::kGraphLaunch: return OpKind::kGraph;
+    default: return OpKind::kKernel;
+  }
+}
+
+// Correlation id -> call index; ids rise with time, so most look-ups hit the first guess.
+class CallIndex {
+ public:
+  explicit CallIndex(const std::vector<Call>& calls) {
+    entries_.reserve(calls.size());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      entries_.emplace_back(calls[i].correlation, static_cast<std::uint32_t>(i));
+    }
+    if (!std::is_sorted(entries_.begin(), entries_.end())) {
+      std::sort(entries_.begin(), entries_.end());
+    }
+  }
+  std::uint32_t find(std::uint32_t correlation) {
+    if (hint_ < entries_.size() && entries_[hint_].first == correlation) {
+      return entries_[hint_++].second;
+    }
+    const auto it = std::lower_bound(entries_.begin(), entries_.end(),
+                                     std::pair<std::uint32_t, std::uint32_t>(correlation, 0));
+    if (it == entries_.end() || it->first != correlation) return kNoCall;
+    hint_ = static_cast<std::size_t>(it - entries_.begin()) + 1;
+    return it->second;
+  }
+
+ private:
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> entries_;
+  std::size_t hint_ = 0;
+};
+
+void join(const Recording& recording, Timeline& timeline) {
+  CallIndex index(recording.calls);
+  timeline.ops.reserve(recording.device_times.size());
+  for (const recording::DeviceTime& time : recording.device_times) {
+    const std::uint32_t call = index.find(time.correlation);
+    if (call == kNoCall) {
+      ++timeline.coverage.orphan_times;
+      continue;
+    }
+    const Call& c = recording.calls[call];
+    DeviceOp op;
+    op.start_ns = time.start_ns;
+    op.end_ns = time.end_ns;
+    op.call = call;
+    op.stream = time.stream ? time.stream : c.stream ? c.stream : kDefaultStream;
+    op.uncertainty_ns = time.uncertainty_ns;
+    op.graph_node = time.graph_node;
+    op.device = time.device >= 0 ? time.device : std::max<std::int16_t>(c.device, 0);
+    op.kind = kind_of(c.category);
+    op.source = time.source;
+    timeline.ops.push_back(op);
+    timeline.coverage.max_uncertainty_ns =
+        std::max<std::uint64_t>(timeline.coverage.max_uncertainty_ns, op.uncertainty_ns);
+  }
+}
+
+// Work cannot begin before it was asked for: where it seems to, the device's clock is moved by the
+// least that makes it right, for all work of the device alike, so that no length changes.
+void correct_clocks(const Recording& recording, Timeline& timeline) {
+  std::map<std::int16_t, std::uint64_t> correction;
+  for (const DeviceOp& op : timeline.ops) {
+    const std::uint64_t asked = recording.calls[op.call].start_ns;
+    std::uint64_t& most = correction[op.device];
+    if (op.start_ns >= asked) continue;
+    if (asked - op.start_ns <= kMaxClockCorrectionNs) {
+      most = std::max(most, asked - op.start_ns);
+    } else {
+      ++timeline.coverage.early_ops;
+    }
+  }
+  for (DeviceOp& op : timeline.ops) {
+    op.start_ns += correction[op.device];
+    op.end_ns += correction[op.device];
+  }
+  for (const auto& [device, ns] : correction) timeline.devices[device].clock_correction_ns = ns;
+  const auto by_start = [](const DeviceOp& a, const DeviceOp& b) {
+    return std::pair(a.start_ns, a.end_ns) < std::pair(b.start_ns, b.end_ns);
+  };
+  if (!std::is_sorted(timeline.ops.begin(), timeline.ops.end(), by_start)) {
+    std::stable_sort(timeline.ops.begin(), timeline.ops.end(), by_start);
+  }
+}
+
+void count_coverage(const Recording& recording, Timeline& timeline) {
+  std::vector<bool> timed(recording.calls.size());
+  for (const DeviceOp& op : timeline.ops) timed[op.call] = true;
+  Coverage& coverage = timeline.coverage;
+  for (std::size_t i = 0; i < recording.calls.size(); ++i) {
+    const Call& call = recording.calls[i];
+    coverage.failed_calls += has_failed(call);
+    if (!wants_device_work(call)) {
+      coverage.captured += (call.flags & recording::kCallCaptured) != 0;
+      continue;
+    }
+    ++coverage.expected;
+    if (timed[i]) {
+      ++coverage.timed;
+      continue;
+    }
+    timeline.untimed_ns.push_back(call.start_ns);
+    if (call.flags & recording::kCallUntimedCapture) {
+      ++coverage.untimed_capture;
+    } else if (call.flags & recording::kCallUntimedLimit) {
+      ++coverage.untimed_limit;
+    } else if (call.flags & recording::kCallTimed) {
+      ++coverage.untimed_pending;
+    } else {
+      ++coverage.untimed_off;
+    }
+  }
+}
+
+}  // namespace
+
+std::pair<std::size_t, std::size_t> Timeline::ops_of(std::uint32_t call) const {
+  const auto first = std::partition_point(ops_by_call.begin(), ops_by_call.end(),
+                                          [&](std::uint32_t op) { return ops[op].call < call; });
+  auto last = first;
+  while (last != ops_by_call.end() && ops[*last].call == call) ++last;
+  return {static_cast<std::size_t>(first - ops_by_call.begin()),
+          static_cast<std::size_t>(last - ops_by_call.begin())};
+}
+
+Timeline build_timeline(const Recording& recording) {
+  Timeline timeline;
+  join(recording, timeline);
+  correct_clocks(recording, timeline);
+  count_coverage(recording, timeline);
+  timeline.ops_by_call.resize(timeline.ops.size());
+  for (std::uint32_t i = 0; i < timeline.ops.size(); ++i) {
+    const DeviceOp& op = timeline.ops[i];
+    timeline.ops_by_call[i] = i;
+    DeviceLine& line = timeline.devices[op.device];
+    line.device = op.device;
+    line.ops.push_back(i);
+    append_union(line.busy, {op.start_ns, op.end_ns});
+    if (op.kind == OpKind::kKernel || op.kind == OpKind::kGraph) {
+      append_union(line.kernel_busy, {op.start_ns, op.end_ns});
+    }
+  }
+  const auto by_call = [&](std::uint32_t a, std::uint32_t b) {
+    return timeline.ops[a].call < timeline.ops[b].call;
+  };
+  if (!std::is_sorted(timeline.ops_by_call.begin(), timeline.ops_by_call.end(), by_call)) {
+    std::stable_sort(timeline.ops_by_call.begin(), timeline.ops_by_call.end(), by_call);
+  }
+  return timeline;
+}
+
+bool has_failed(const Call& call) { return call.result != 0 && call.result != kErrorNotReady; }
+
+bool wants_device_work(const Call& call) {
+  if (has_failed(call) || (call.flags & recording::kCallCaptured)) return false;
+  switch (call.category) {
+    case Category::kLaunch:
+    case Category::kGraphLaunch: return true;
+    case Category::kCopy:
+      return call.copy.bytes != 0 && call.copy.direction != CopyDirection::kHostToHost;
+    case Category::kMemset: return call.memset.bytes != 0;
+    default: return false;
+  }
+}
+
+bool is_pageable_copy(const Call& call) {
+  if (call.category != Category::kCopy) return false;
+  switch (call.copy.direction) {
+    case CopyDirection::kHostToDevice: return call.copy.source_kind == MemoryKind::kPageable;
+    case CopyDirection::kDeviceToHost: return call.copy.destination_kind == MemoryKind::kPageable;
+    default: return false;
+  }
+}
+
+bool waits_for_device(const Call& call) {
+  if (call.category == Category::kSync) return true;
+  if (call.category != Category::kCopy || (call.flags & recording::kCallCaptured)) return false;
+  // A synchronous copy on one device does not wait; the driver's "async" copy to pageable does.
+  if (call.copy.direction == CopyDirection::kDeviceToDevice) return false;
+  return !call.copy.asynchronous || is_pageable_copy(call);
+}
+
+}  // namespace gpubusy::analysis

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file that appears whole or not at all, and never in the place of another: written under a
+// temporary name in the same directory, then linked to its own. Thread-safety: one thread per object.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include <tl/expected.hpp>
+
+#include "recording/recording.hpp"
+
+struct gzFile_s;
+
+namespace gpubusy::analysis {
+
+class TraceFile {
+ public:
+  // The directory must exist.
+  TraceFile(const std::string& directory, bool compress);
+  ~TraceFile();  // removes the temporary file
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  void write(std::string_view text);
+  std::uint64_t bytes() const { return bytes_; }  // before compression
+  bool good() const { return error_.empty(); }
+
+  // Completes the file under the first free of name(0), name(1), …; returns its path.
+  tl::expected<std::string, recording::Error> finish(
+      const std::function<std::string(unsigned attempt)>& name);
+
+ private:
+  void fail(const char* what, int code);
+  bool close();
+
+  std::string directory_, temporary_, error_;
+  int descriptor_ = -1;
+  gzFile_s* zip_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace gpubusy::analysis

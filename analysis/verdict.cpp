@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/verdict.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "analysis/names.hpp"
+#include "analysis/thresholds.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+double ms(std::uint64_t ns) { return static_cast<double>(ns) / 1e6; }
+double percent(double share) { return share * 100; }
+
+// "per step" where there are steps; whole spans have totals only.
+struct Per {
+  explicit Per(const ProcessReport& report)
+      : steps(report.has_steps() ? static_cast<double>(report.steps.size()) : 1),
+        word(report.has_steps() ? " per step" : "") {}
+  double ms_of(std::uint64_t ns) const { return ms(ns) / steps; }
+  double count_of(std::uint64_t n) const { return static_cast<double>(n) / steps; }
+  double steps;
+  const char* word;
+};
+
+std::string count_text(double count) {
+  return count >= 100 || count == static_cast<double>(static_cast<std::uint64_t>(count))
+             ? fmt::format("{:.0f}", count)
+             : fmt::format("{:.1f}", count);
+}
+
+// Sums idle rows by step and fills in the numbers of a finding.
+void add_numbers(Finding& finding, const ProcessReport& report,
+                 const std::vector<const IdleRow*>& rows) {
+  std::map<std::uint32_t, std::uint64_t> by_step;
+  for (const IdleRow* row : rows) {
+    finding.total_ns += row->ns;
+    for (const auto& [step, ns] : row->by_step) by_step[step] += ns;
+  }
+  finding.share = report.share(finding.total_ns);
+  finding.steps = static_cast<std::uint32_t>(by_step.size());
+  std::vector<double> shares, lengths;
+  for (std::uint32_t i = 0; i < report.steps.size(); ++i) {
+    const auto found = by_step.find(i);
+    const std::uint64_t ns = found == by_step.end() ? 0 : found->second;
+    lengths.push_back(ms(ns));
+    const auto wall = static_cast<double>(report.steps[i].wall_ns());
+    shares.push_back(wall > 0 ? static_cast<double>(ns) / wall : 0);
+  }
+  finding.share_of_step = spread_of(std::move(shares));
+  finding.ms_of_step = spread_of(std::move(lengths));
+}
+
+std::vector<const IdleRow*> rows_where(const ProcessReport& report,
+                                       const std::function<bool(const IdleRow&)>& wanted) {
+  std::vector<const IdleRow*> rows;
+  for (const IdleRow& row : report.summary.idle) {
+    if (wanted(row)) rows.push_back(&row);
+  }
+  return rows;  // longest first, as in the summary
+}
+
+// The first row that knows its place names the finding's; rows are longest first.
+void set_region(Finding& finding, const std::vector<const IdleRow*>& rows) {
+  for (const IdleRow* row : rows) {
+    if (!row->region.known()) continue;
+    finding.after = row->region.after;
+    finding.before = row->region.before;
+    finding.where = row->outside ? to_text(row->region) : to_text(row->region.before);
+    return;
+  }
+}
+
+// "31.2 ms of each step (75.9 %; 70.1 to 80.2 %)" or, without steps, "312 ms (75.9 %)".
+std::string cost_text(const Finding& finding, const ProcessReport& report) {
+  if (!report.has_steps()) {
+    return fmt::format("{:.1f} ms ({:.1f} %)", ms(finding.total_ns), percent(finding.share));
+  }
+  return fmt::format("{:.2f} ms per step ({:.1f} %; by step {:.1f} to {:.1f} %)",
+                     finding.ms_of_step.median, percent(finding.share_of_step.median),
+                     percent(finding.share_of_step.minimum),
+                     percent(finding.share_of_step.maximum));
+}
+
+std::optional<Finding> data_starvation(const ProcessReport& report) {
+  const auto rows = rows_where(report, [](const IdleRow& row) {
+    return row.outside && (row.idle == IdleClass::kStepStart ||
+                           (row.idle == IdleClass::kHostElsewhere && row.input_copy));
+  });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kStarvationShare) return std::nullopt;
+  if (report.has_steps() &&
+      finding.steps < kStarvationSteps * static_cast<double>(report.steps.size())) {
+    return std::nullopt;
+  }
+  set_region(finding, rows);
+  std::uint64_t before_input = 0;
+  for (const IdleRow* row : rows) before_input += row->input_copy ? row->ns : 0;
+  const bool input = before_input * 2 > finding.total_ns;
+  finding.id = "data_starvation";
+  finding.title = input ? "The GPU waits for input data" : "The GPU waits at the start of the step";
+  finding.evidence = fmt::format("Idle {}", cost_text(finding, report));
+  if (report.has_steps()) {
+    finding.evidence += fmt::format(", in {} of {} steps", finding.steps, report.steps.size());
+  }
+  finding.evidence += ". Meanwhile the host is in no CUDA call and no synchronisation explains it; ";
+  finding.evidence += input ? "the work that follows is a copy from the host."
+                            : "the work that follows is no copy from the host, so it may be "
+                              "something other than input.";
+  finding.cure =
+      "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, pin_memory=True, "
+      "persistent_workers=True) and .to(device, non_blocking=True); if the loader has workers "
+      "already, make a batch cheaper or add workers.";
+  return finding;
+}
+
+std::optional<Finding> host_elsewhere(const ProcessReport& report) {
+  const auto rows = rows_where(report, [](const IdleRow& row) {
+    return row.idle == IdleClass::kHostElsewhere && !row.input_copy;
+  });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kHostShare) return std::nullopt;
+  set_region(finding, rows);
+  finding.id = "host_elsewhere";
+  finding.title = "The host does something else in mid-step";
+  finding.evidence = fmt::format(
+      "Idle {}. The host is in no CUDA call for {} us or more at a time.",
+      cost_text(finding, report), kLaunchPauseNs / 1000);
+  finding.cure = "Move that work off the launching thread, or behind the launches of the step.";
+  return finding;
+}
+
+std::optional<Finding> synchronisation(const ProcessReport& report) {
+  const auto rows = rows_where(
+      report, [](const IdleRow& row) { return row.idle == IdleClass::kAfterSync; });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kSyncShare) return std::nullopt;
+  const Per per(report);
+  std::uint64_t count = 0, host_ns = 0;
+  std::vector<const WaitRow*> waits;
+  for (const WaitRow& row : report.summary.waits) {
+    count += row.count;
+    host_ns += row.host_ns;
+    if (row.idle_after_ns > 0) waits.push_back(&row);
+  }
+  std::stable_sort(waits.begin(), waits.end(), [](const WaitRow* a, const WaitRow* b) {
+    return a->idle_after_ns > b->idle_after_ns;
+  });
+  std::string lines;
+  for (const WaitRow* row : waits) {
+    if (!row->line.known()) continue;
+    if (finding.where.empty()) {
+      finding.where = to_text(row->line);
+      finding.before = row->line;
+    }
+    if (lines.size() > 200) break;
+    lines += fmt::format("{}{} {} x {}{} ({:.1f} ms idle)", lines.empty() ? "" : ", ",
+                         to_text(row->line), count_text(per.count_of(row->count)), row->call,
+                         per.word, per.ms_of(row->idle_after_ns));
+  }
+  finding.id = "synchronisation";
+  finding.title = "The host waits for the GPU, then the GPU for the host";
+  finding.evidence =
+      fmt::format("Idle {} behind waits that let the GPU run dry. The host waits {} times{}, "
+                  "{:.2f} ms in all.{}",
+                  cost_text(finding, report), count_text(per.count_of(count)), per.word,
+                  per.ms_of(host_ns), lines.empty() ? "" : " By line: " + lines + ".");
+  finding.cure =
+      "Read results less often: keep losses and counts on the GPU (.detach()), call .item(), "
+      ".cpu(), print or a Python `if` on a tensor every N steps only; no torch.cuda.synchronize() "
+      "in the loop.";
+  return finding;
+}
+
+std::optional<Finding> pageable_copies(const ProcessReport& report) {
+  Finding finding;
+  const Per per(report);
+  std::uint64_t bytes = 0, count = 0, dearest = 0;
+  std::string directions;
+  for (const CopyRow& row : report.summary.copies) {
+    if (row.host_kind != recording::MemoryKind::kPageable || row.large_count == 0) continue;
+    bytes += row.large_bytes;
+    count += row.large_count;
+    finding.total_ns += row.large_idle_ns;
+    if (finding.before.file.empty() || row.large_idle_ns > dearest) {
+      dearest = row.large_idle_ns;
+      finding.before = row.line;
+    }
+    const std::string direction(direction_name(row.direction));
+    if (directions.find(direction) == std::string::npos) {
+      directions += (directions.empty() ? "" : " and ") + direction;
+    }
+  }
+  finding.share = report.share(finding.total_ns);
+  if (count == 0 ||
+      (finding.share < kPageableShare &&
+       per.count_of(bytes) < static_cast<double>(kPageableBytes))) {
+    return std::nullopt;
+  }
+  finding.id = "pageable_copies";
+  finding.title = "Copies from or to pageable memory block the host";
+  finding.where = to_text(finding.before);
+  finding.evidence = fmt::format(
+      "{} {} copies{}, {:.1f} MB, from or to pageable memory hold the host for {:.2f} ms ({:.1f} %) "
+      "while no kernel runs; \"async\" does not help with pageable memory.",
+      count_text(per.count_of(count)), directions, per.word, per.count_of(bytes) / 1e6,
+      per.ms_of(finding.total_ns), percent(finding.share));
+  finding.cure =
+      "Use pinned memory: DataLoader(pin_memory=True) or tensor.pin_memory(), then "
+      ".to(device, non_blocking=True).";
+  return finding;
+}
+
+std::optional<Finding> launch_bound(const ProcessReport& report) {
+  const auto rows =
+      rows_where(report, [](const IdleRow& row) { return row.idle == IdleClass::kLaunch; });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kLaunchBoundShare) return std::nullopt;
+  const Per per(report);
+  const Summary& s = report.summary;
+  set_region(finding, rows);
+  finding.id = "launch_bound";
+  finding.title = "Launch-bound: kernels are shorter than what it costs to launch them";
+  finding.evidence = fmt::format(
+      "Idle {} while the host launches. {} launches{}: one each {:.1f} us (median), a kernel lasts "
+      "{:.1f} us (median).",
+      cost_text(finding, report), count_text(per.count_of(s.launches)), per.word,
+      static_cast<double>(s.median_launch_gap_ns) / 1e3,
+      static_cast<double>(s.median_kernel_ns) / 1e3);
+  finding.cure =
+      "Launch less: CUDA graphs or torch.compile(mode=\"reduce-overhead\"), fused optimizers "
+      "(fused=True, foreach=True), larger batches.";
+  return finding;
+}
+
+std::optional<Finding> allocation_churn(const ProcessReport& report) {
+  const Allocations& a = report.summary.allocations;
+  const Per per(report);
+  const std::uint64_t count = a.device_allocs + a.device_frees + a.host_allocs + a.host_frees;
+  const double share = report.share(a.host_ns);
+  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep)) {
+    return std::nullopt;
+  }
+  if (share < kAllocationShare && a.failed == 0) return std::nullopt;
+  Finding finding;
+  finding.id = "allocation_churn";
+  finding.title = "Memory is allocated and freed in every step";
+  if (!report.has_steps()) finding.title = "Allocating and freeing memory takes time";
+  finding.total_ns = a.idle_ns;
+  finding.share = report.share(a.idle_ns);
+  finding.before = a.line;
+  finding.where = to_text(a.line);
+  finding.evidence = fmt::format(
+      "{} cudaMalloc, {} cudaFree, {} pinned allocations, {} pinned frees{} take {:.2f} ms of the "
+      "host ({:.1f} %); the GPU is idle for {:.2f} ms of that.",
+      count_text(per.count_of(a.device_allocs)), count_text(per.count_of(a.device_frees)),
+      count_text(per.count_of(a.host_allocs)), count_text(per.count_of(a.host_frees)), per.word,
+      per.ms_of(a.host_ns), percent(share), per.ms_of(a.idle_ns));
+  if (a.failed) finding.evidence += fmt::format(" {} allocations failed.", a.failed);
+  finding.cure =
+      "Keep memory: no torch.cuda.empty_cache() in the loop, constant shapes, "
+      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; if allocations fail and are retried, use "
+      "less memory.";
+  return finding;
+}
+
+std::optional<Finding> blocked_calls(const ProcessReport& report) {
+  const auto rows =
+      rows_where(report, [](const IdleRow& row) { return row.idle == IdleClass::kBlockedCall; });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kBlockedShare) return std::nullopt;
+  // Where allocation explains it, allocation_churn has said so.
+  if (report.summary.allocations.idle_ns * 2 > finding.total_ns && allocation_churn(report)) {
+    return std::nullopt;
+  }
+  set_region(finding, rows);
+  finding.id = "blocked_calls";
+  finding.title = "The host is held up in CUDA calls that launch nothing";
+  finding.evidence = fmt::format("Idle {}", cost_text(finding, report));
+  if (!rows.empty() && !rows.front()->call.empty()) {
+    finding.evidence += ", most of it in " + rows.front()->call;
+  }
+  finding.evidence += ".";
+  finding.cure = "Make that call once, before the loop.";
+  return finding;
+}
+
+std::optional<Finding> unknown_time(const ProcessReport& report) {
+  const auto rows =
+      rows_where(report, [](const IdleRow& row) { return row.idle == IdleClass::kUnknown; });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kUnknownShare) return std::nullopt;
+  finding.id = "unknown";
+  finding.problem = false;
+  finding.title = "Part of the time is unknown";
+  finding.evidence = fmt::format(
+      "For {} the GPU was either idle or at work whose times were not measured ({} of {} pieces of "
+      "device work have no time).",
+      cost_text(finding, report), report.coverage.untimed(), report.coverage.expected);
+  return finding;
+}
+
+std::optional<Finding> gpu_busy(const ProcessReport& report) {
+  if (report.share(report.busy_ns) < kBusyShare) return std::nullopt;
+  Finding finding;
+  finding.id = "gpu_busy";
+  finding.problem = false;
+  finding.title = "GPU-bound: the GPU is busy";
+  finding.total_ns = report.busy_ns;
+  finding.share = report.share(report.busy_ns);
+  const Summary& s = report.summary;
+  const Per per(report);
+  finding.evidence = fmt::format("Busy {:.1f} %", percent(finding.share));
+  if (!s.kernels.empty()) {
+    finding.evidence += fmt::format(", {:.0f} % of kernel time in {}",
+                                    percent(s.kernels.front().share),
+                                    shorten(s.kernels.front().name, 60, true));
+  }
+  finding.evidence += ".";
+  if (!s.waits.empty() && s.waits.front().device_busy_ns * 2 > s.waits.front().host_ns &&
+      report.share(s.waits.front().host_ns) >= kSyncShare) {
+    const WaitRow& wait = s.waits.front();
+    finding.where = to_text(wait.line);
+    finding.before = wait.line;
+    finding.evidence += fmt::format(
+        " The host waits for it in {} for {:.2f} ms{} ({:.2f} ms of that for work already queued): "
+        "that wait is not the cause.",
+        wait.call, per.ms_of(wait.host_ns), per.word, per.ms_of(wait.device_busy_ns));
+  }
+  finding.cure =
+      "Make kernels faster: mixed precision, channels_last, torch.compile; or use a larger GPU.";
+  return finding;
+}
+
+struct Rule {
+  const char* id;
+  std::optional<Finding> (*find)(const ProcessReport&);
+};
+constexpr Rule kRules[] = {
+    {"data_starvation", data_starvation}, {"synchronisation", synchronisation},
+    {"pageable_copies", pageable_copies}, {"launch_bound", launch_bound},
+    {"allocation_churn", allocation_churn}, {"blocked_calls", blocked_calls},
+    {"host_elsewhere", host_elsewhere},   {"gpu_busy", gpu_busy},
+    {"unknown", unknown_time},
+};
+
+}  // namespace
+
+std::vector<Finding> find_all(const ProcessReport& report) {
+  std::vector<Finding> findings;
+  if (report.wall_ns == 0 || !report.has_device_times()) return findings;
+  for (const Rule& rule : kRules) {
+    if (auto finding = rule.find(report)) findings.push_back(std::move(*finding));
+  }
+  std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+    return std::pair(a.problem, a.total_ns) > std::pair(b.problem, b.total_ns);
+  });
+  return findings;
+}
+
+}  // namespace gpubusy::analysis

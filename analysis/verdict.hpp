@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From numbers to findings. Each finding is an independent function in one table (verdict.cpp): it
+// looks at the report so far and says something or nothing. Thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "analysis/report.hpp"
+
+namespace gpubusy::analysis {
+
+// All findings, dearest first; information last, but a busy GPU without problems first.
+std::vector<Finding> find_all(const ProcessReport& report);
+
+}  // namespace gpubusy::analysis

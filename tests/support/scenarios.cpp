@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/scenarios.hpp"
+
+#include <string>
+
+namespace gpubusy::testing {
+namespace {
+
+constexpr std::uint64_t kUs = 1'000;
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr const char* kScript = "/home/user/job/train.py";
+
+using rec::CopyDirection;
+using rec::MemoryKind;
+using rec::WindowEvent;
+
+}  // namespace
+
+RecordingBuilder starved_loop(const StarvedOptions& options) {
+  RecordingBuilder b(options.pid);
+  b.setting("GPUBUSY_WAIT=5");
+  b.device(0, "NVIDIA H200");
+  b.thread(options.pid, "python");
+  b.stream(7, 0);
+  const std::uint32_t gemm = b.kernel("_ZN7cutlass6KernelI4gemmEEvT_");
+  const std::uint32_t relu = b.kernel("relu_kernel");
+  const std::uint32_t module = b.frame(0, kScript, "<module>", 70);
+  const std::uint32_t copy = b.frame(module, kScript, "main", 58);
+  const std::uint32_t forward = b.frame(module, kScript, "main", 60);
+  const std::uint32_t step = b.frame(
+      b.frame(module, kScript, "main", 63),
+      "/opt/venv/lib/python3.11/site-packages/torch/optim/sgd.py", "SGD.step", 80);
+  std::uint64_t t = RecordingBuilder::kStart + 100 * kMs;
+  b.window(WindowEvent::kBegin, t, 0, 7, static_cast<std::uint32_t>(options.steps));
+  for (int i = 0; i < options.steps; ++i) {
+    CallOptions o;
+    o.python_stack = copy;
+    const std::uint32_t c =
+        b.copy(t + 30 * kMs, t + 32 * kMs, 8'000'000, CopyDirection::kHostToDevice,
+               options.pinned ? MemoryKind::kPinned : MemoryKind::kPageable, true, o);
+    b.device_time(c, t + 30 * kMs + 100 * kUs, t + 32 * kMs, o, 500, options.source);
+    for (std::uint64_t k = 0; k < 16; ++k) {
+      o.python_stack = k < 12 ? forward : step;
+      const std::uint64_t at = t + 32 * kMs + k * 50 * kUs;
+      const std::uint32_t l = b.launch(at, at + 5 * kUs, k % 4 ? gemm : relu, o);
+      const std::uint64_t begin = t + 32 * kMs + 100 * kUs + k * 500 * kUs;
+      b.device_time(l, begin, begin + 500 * kUs, o, 500, options.source);
+    }
+    t += 33 * kMs;
+    b.step_edge(t, static_cast<std::uint32_t>(7 + i));
+  }
+  b.window(WindowEvent::kEnd, t, 0, 7, static_cast<std::uint32_t>(options.steps));
+  return b;
+}
+
+RecordingBuilder launch_bound_loop(int steps, int launches, std::uint64_t gap_us,
+                                   std::uint64_t kernel_us) {
+  RecordingBuilder b;
+  b.device(0, "NVIDIA H200");
+  const std::uint32_t kernel = b.kernel("small_kernel");
+  CallOptions o;
+  o.python_stack = b.frame(0, kScript, "predict", 12);
+  std::uint64_t t = RecordingBuilder::kStart;
+  b.window(WindowEvent::kBegin, t, 0, 0, static_cast<std::uint32_t>(steps));
+  for (int i = 0; i < steps; ++i) {
+    for (int k = 0; k < launches; ++k) {
+      const std::uint32_t l = b.launch(t, t + 6 * kUs, kernel, o);
+      b.device_time(l, t + 4 * kUs, t + (4 + kernel_us) * kUs, o);
+      t += gap_us * kUs;
+    }
+    b.step_edge(t, static_cast<std::uint32_t>(i));
+  }
+  b.window(WindowEvent::kEnd, t, 0, 0, static_cast<std::uint32_t>(steps));
+  return b;
+}
+
+RecordingBuilder everything(std::uint32_t pid) {
+  RecordingBuilder b(pid);
+  b.rank(1, 2, 1).host("n\xc3\xb8" "de-\xe6\x97\xa5");
+  b.device(0, "NVIDIA H200");
+  b.device(1, "NVIDIA H200");
+  b.thread(pid, "python");
+  b.thread(pid + 1, "bad\x01name");
+  b.notice(RecordingBuilder::kStart, rec::NoticeKind::kDeviceTime, "times from CUDA events");
+  const std::uint32_t quotes = b.kernel("quote\" back\\slash \n\t\x01 \xff \xe6\x97\xa5 \xed\xa0\x80");
+  const std::uint32_t huge = b.kernel("long<" + std::string(10'000, 'x') + ">");
+  const std::uint32_t plain = b.kernel("_Z6kernelPfi");
+  const std::uint32_t graph = b.graph(12, 1, 0);
+  const std::uint32_t stack = b.frame(
+      b.frame(0, "/home/\xe6\x97\xa5/\"train\".py", "<module>", 7), "/home/x/model.py", "f", 21);
+  std::uint64_t t = RecordingBuilder::kStart + 10 * kMs;
+  b.window(WindowEvent::kBegin, t, 0, 3, 4);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    CallOptions o;
+    o.python_stack = stack;
+    CallOptions s13 = o;
+    s13.stream = 13;
+    CallOptions d1 = o;
+    d1.device = 1;
+    CallOptions other = o;
+    other.thread = pid + 1;
+    const auto timed = [&](std::uint32_t c, std::uint64_t from, std::uint64_t to, CallOptions at) {
+      b.device_time(c, t + from * kUs, t + to * kUs, at);
+    };
+    timed(b.copy(t + 100 * kUs, t + 200 * kUs, 1 << 20, CopyDirection::kHostToDevice,
+                 MemoryKind::kPageable, true, o), 110, 190, o);
+    timed(b.copy(t + 210 * kUs, t + 215 * kUs, 1 << 20, CopyDirection::kHostToDevice,
+                 MemoryKind::kPinned, true, s13), 220, 250, s13);
+    timed(b.memset(t + 220 * kUs, t + 224 * kUs, 4096, o), 226, 228, o);
+    timed(b.launch(t + 230 * kUs, t + 235 * kUs, quotes, o), 300, 677, o);
+    timed(b.launch(t + 240 * kUs, t + 245 * kUs, huge, o), 500, 700, o);  // overlaps on its stream
+    timed(b.launch(t + 250 * kUs, t + 255 * kUs, plain, s13), 260, 900, s13);
+    timed(b.launch(t + 251 * kUs, t + 258 * kUs, plain, other), 700, 701, other);
+    timed(b.launch(t + 260 * kUs, t + 265 * kUs, plain, d1), 270, 400, d1);
+    const std::uint32_t g = b.graph_launch(t + 300 * kUs, t + 320 * kUs, graph, o);
+    for (std::uint32_t n = 0; n < 3; ++n) {
+      b.device_time(g, t + (710 + 20 * n) * kUs, t + (725 + 20 * n) * kUs, o, 500,
+                    rec::TimeSource::kEvents, n + 1);
+    }
+    b.launch(t + 330 * kUs, t + 333 * kUs, plain, o);  // no device time
+    CallOptions failed = o;
+    failed.result = 2;
+    b.alloc(t + 340 * kUs, t + 350 * kUs, 1 << 30, failed);
+    b.free(t + 350 * kUs, t + 400 * kUs, o);
+    CallOptions captured = o;
+    captured.flags = rec::kCallCaptured;
+    b.launch(t + 410 * kUs, t + 412 * kUs, plain, captured);
+    timed(b.copy(t + 800 * kUs, t + 960 * kUs, 4, CopyDirection::kDeviceToHost,
+                 MemoryKind::kPageable, false, o), 940, 950, o);
+    b.sync(t + 970 * kUs, t + 975 * kUs, o);
+    const rec::SyncPayload event = {0x77, 0};
+    b.call(t + 976 * kUs, t + 977 * kUs,
+           b.api("cuEventRecord_ptsz", rec::Category::kEvent, rec::Layer::kDriver), &event,
+           sizeof event, o);
+    t += kMs;
+    b.step_edge(t, 3 + i);
+  }
+  b.window(WindowEvent::kEnd, t, 0, 3, 4);
+  return b;
+}
+
+RecordingBuilder many_calls(std::uint64_t calls) {
+  RecordingBuilder b;
+  b.device(0, "NVIDIA H200");
+  std::uint32_t kernels[64];
+  for (std::uint32_t& k : kernels) k = b.kernel("kernel_" + std::to_string(&k - kernels));
+  std::uint32_t stacks[256];
+  const std::uint32_t root = b.frame(0, kScript, "<module>", 1);
+  for (std::uint32_t& s : stacks) {
+    s = b.frame(root, kScript, "main", 10 + static_cast<int>(&s - stacks));
+  }
+  constexpr std::uint64_t kPerStep = 2000;
+  const std::uint64_t steps = calls / kPerStep;
+  std::uint64_t t = RecordingBuilder::kStart;
+  b.window(WindowEvent::kBegin, t, 0, 0, static_cast<std::uint32_t>(steps));
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    for (std::uint64_t k = 0; k < kPerStep; ++k) {
+      CallOptions o;
+      o.python_stack = stacks[k % 256];
+      if (k % 100 == 99) {
+        b.sync(t, t + 3 * kUs, o);
+      } else {
+        const std::uint32_t l = b.launch(t, t + 4 * kUs, kernels[k % 64], o);
+        b.device_time(l, t + 3 * kUs, t + (3 + k % 9) * kUs, o);
+      }
+      t += 10 * kUs;
+    }
+    b.step_edge(t, static_cast<std::uint32_t>(i));
+  }
+  b.window(WindowEvent::kEnd, t, 0, 0, static_cast<std::uint32_t>(steps));
+  return b;
+}
+
+}  // namespace gpubusy::testing
