@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ struct ExportOptions {
   bool compress = true;             // .json.gz, else .json
   std::uint64_t max_bytes = 400u << 20;  // of uncompressed JSON per trace; 0: no limit
   bool include_prelude = false;     // also where there are windows with steps
+  std::optional<std::uint32_t> window;  // only the window of this index, whatever its kind
 };
 
 struct WrittenTrace {
@@ -63,7 +65,8 @@ struct ExportResult {
   std::vector<recording::Error> problems;  // files that could not be written, and why
 };
 
-// One trace per window and process. Existing files are never overwritten.
+// One trace per window and process. Existing files are never overwritten. A window that was asked
+// for and is in no recording is a problem.
 ExportResult export_traces(const recording::Session& session, const ExportOptions& options);
 
 }  // namespace gpubusy::analysis

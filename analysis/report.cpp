@@ -35,6 +35,20 @@ std::uint64_t busy_in(const DeviceLine& line, const std::vector<Step>& steps) {
   return sum;
 }
 
+// Of the judged steps: what lies outside (warm-up, prelude) does not touch the numbers.
+Coverage coverage_of(const Recording& recording, const Timeline& timeline,
+                     const std::vector<Step>& steps) {
+  Coverage out;
+  out.orphan_times = timeline.coverage.orphan_times;
+  out.early_ops = timeline.coverage.early_ops;
+  out.max_uncertainty_ns = timeline.coverage.max_uncertainty_ns;
+  for (std::size_t i = 0; i < recording.calls.size(); ++i) {
+    if (step_at(steps, recording.calls[i].start_ns) == kNoCall) continue;
+    count_call(out, recording.calls[i], timeline.timed[i]);
+  }
+  return out;
+}
+
 void choose_device(const Recording& recording, const Timeline& timeline, ProcessReport& report) {
   std::uint64_t most = 0;
   std::vector<std::pair<std::int16_t, std::uint64_t>> busy;
@@ -197,7 +211,6 @@ ProcessReport report_of(const Recording& recording) {
   }
 
   const Timeline timeline = build_timeline(recording);
-  report.coverage = timeline.coverage;
   if (!timeline.ops.empty()) report.time_source = timeline.ops.front().source;
   StepSelection selection = select_steps(recording, timeline);
   report.mode = selection.mode;
@@ -207,6 +220,7 @@ ProcessReport report_of(const Recording& recording) {
   report.steps = std::move(selection.steps);
   if (!recording.steps.empty()) report.step_source = recording.steps.front().source;
   for (const Step& step : report.steps) report.wall_ns += step.wall_ns();
+  report.coverage = coverage_of(recording, timeline, report.steps);
   choose_device(recording, timeline, report);
   const auto line = timeline.devices.find(report.device);
   if (line != timeline.devices.end()) {

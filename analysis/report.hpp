@@ -49,7 +49,7 @@ struct ProcessReport {
   std::uint64_t calls = 0;  // in the recording
   std::uint64_t lost_records = 0, torn_blocks = 0, unknown_records = 0, bad_records = 0,
                 bad_bytes = 0;
-  Coverage coverage;
+  Coverage coverage;  // of the judged steps
   std::vector<std::string> warnings;  // what makes the numbers less than the whole truth
   std::vector<std::string> notices;   // what the library had to say
   std::vector<std::string> settings;

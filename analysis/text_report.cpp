@@ -307,6 +307,7 @@ void tables(Page& page, const ProcessReport& p) {
 void coverage(Page& page, const ProcessReport& p) {
   page.heading("What this rests on");
   std::string text = fmt::format("{} calls recorded", p.calls);
+  if (p.summary.calls != p.calls) text += fmt::format(", {} of them judged", p.summary.calls);
   if (p.coverage.expected > 0) {
     text += fmt::format(", {} of {} pieces of device work timed", p.coverage.timed,
                         p.coverage.expected);

@@ -109,30 +109,13 @@ void correct_clocks(const Recording& recording, Timeline& timeline) {
 }
 
 void count_coverage(const Recording& recording, Timeline& timeline) {
-  std::vector<bool> timed(recording.calls.size());
-  for (const DeviceOp& op : timeline.ops) timed[op.call] = true;
-  Coverage& coverage = timeline.coverage;
+  timeline.timed.assign(recording.calls.size(), false);
+  for (const DeviceOp& op : timeline.ops) timeline.timed[op.call] = true;
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     const Call& call = recording.calls[i];
-    coverage.failed_calls += has_failed(call);
-    if (!wants_device_work(call)) {
-      coverage.captured += (call.flags & recording::kCallCaptured) != 0;
-      continue;
-    }
-    ++coverage.expected;
-    if (timed[i]) {
-      ++coverage.timed;
-      continue;
-    }
-    timeline.untimed_ns.push_back(call.start_ns);
-    if (call.flags & recording::kCallUntimedCapture) {
-      ++coverage.untimed_capture;
-    } else if (call.flags & recording::kCallUntimedLimit) {
-      ++coverage.untimed_limit;
-    } else if (call.flags & recording::kCallTimed) {
-      ++coverage.untimed_pending;
-    } else {
-      ++coverage.untimed_off;
+    count_call(timeline.coverage, call, timeline.timed[i]);
+    if (wants_device_work(call) && !timeline.timed[i]) {
+      timeline.untimed_ns.push_back(call.start_ns);
     }
   }
 }
@@ -146,6 +129,26 @@ std::pair<std::size_t, std::size_t> Timeline::ops_of(std::uint32_t call) const {
   while (last != ops_by_call.end() && ops[*last].call == call) ++last;
   return {static_cast<std::size_t>(first - ops_by_call.begin()),
           static_cast<std::size_t>(last - ops_by_call.begin())};
+}
+
+void count_call(Coverage& coverage, const Call& call, bool timed) {
+  coverage.failed_calls += has_failed(call);
+  if (!wants_device_work(call)) {
+    coverage.captured += (call.flags & recording::kCallCaptured) != 0;
+    return;
+  }
+  ++coverage.expected;
+  if (timed) {
+    ++coverage.timed;
+  } else if (call.flags & recording::kCallUntimedCapture) {
+    ++coverage.untimed_capture;
+  } else if (call.flags & recording::kCallUntimedLimit) {
+    ++coverage.untimed_limit;
+  } else if (call.flags & recording::kCallTimed) {
+    ++coverage.untimed_pending;
+  } else {
+    ++coverage.untimed_off;
+  }
 }
 
 Timeline build_timeline(const Recording& recording) {

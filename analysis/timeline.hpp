@@ -31,7 +31,8 @@ struct DeviceOp {
   recording::TimeSource source = recording::TimeSource::kNone;
 };
 
-// Calls that should have led to device work, and what is known of it.
+// Calls that should have led to device work, and what is known of it. Of a set of calls, but for
+// orphan_times, early_ops and max_uncertainty_ns, which are of the whole recording.
 struct Coverage {
   std::uint64_t expected = 0;          // launches, graph launches, copies, memsets that succeeded
   std::uint64_t timed = 0;             // … with a device time
@@ -60,13 +61,17 @@ struct Timeline {
   std::vector<std::uint32_t> ops_by_call;   // op indices, by call and then start
   std::vector<std::uint64_t> untimed_ns;    // start times of successful calls without a device time
   std::map<std::int16_t, DeviceLine> devices;
-  Coverage coverage;
+  std::vector<bool> timed;  // by call: there is a device time
+  Coverage coverage;        // of all calls
 
   // Op indices of a call: [first, last) of ops_by_call.
   std::pair<std::size_t, std::size_t> ops_of(std::uint32_t call) const;
 };
 
 Timeline build_timeline(const recording::Recording& recording);
+
+// Adds a call to a coverage.
+void count_call(Coverage& coverage, const recording::Call& call, bool timed);
 
 // Whether a call asks the device for work of its own.
 bool wants_device_work(const recording::Call& call);

@@ -51,6 +51,7 @@ std::string directory_of(const std::string& path) {
 }
 
 bool is_wanted(const Recording& recording, const Window& window, const ExportOptions& options) {
+  if (options.window) return window.index == *options.window;
   if (window.kind != WindowKind::kPrelude || options.include_prelude) return true;
   for (const Window& other : recording.windows) {
     if (other.kind == WindowKind::kScheduled && other.completed_steps > 0) return false;
@@ -99,14 +100,19 @@ ExportResult export_traces(const recording::Session& session, const ExportOption
         {fmt::format("{}: {}; expected a directory for the traces", directory, problem)});
     return result;
   }
+  bool found = false;
   for (const Recording& recording : session.processes) {
     if (recording.calls.empty()) continue;
     const Timeline timeline = build_timeline(recording);
     for (const Window& window : windows_or_all(recording)) {
-      if (is_wanted(recording, window, options)) {
-        export_window(recording, timeline, window, directory, options, result);
-      }
+      if (!is_wanted(recording, window, options)) continue;
+      found = true;
+      export_window(recording, timeline, window, directory, options, result);
     }
+  }
+  if (options.window && !found) {
+    result.problems.push_back(
+        {fmt::format("{}: has no window {} with calls", session.path, *options.window)});
   }
   return result;
 }
