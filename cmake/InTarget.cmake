@@ -7,6 +7,8 @@ function(gpubusy_in_target target)
     -fvisibility=hidden -fvisibility-inlines-hidden
     # The default model calls __tls_get_addr, which may allocate.
     -ftls-model=initial-exec
-    -fno-rtti -fasynchronous-unwind-tables)
+    # Unwind tables, so that the program's exceptions pass; no landing pads, which would need the
+    # C++ runtime (preload/unwind.hpp).
+    -fno-rtti -fno-exceptions -fno-threadsafe-statics -fasynchronous-unwind-tables)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()

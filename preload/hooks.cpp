@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The exported functions, one per row and variant. Each is a check and the real call; all else is
-// in intercept(), out of line. Compiled with exceptions enabled and nothing noexcept round the real
-// call: a foreign exception or a cancellation passes through and still resets the guard.
+// in intercept(), out of line. Nothing is noexcept round the real call: an exception or a
+// cancellation of the program passes through (preload/unwind.hpp).
 #include <cuda.h>
 #include <cudaProfiler.h>
 #include <cuda_profiler_api.h>
@@ -12,6 +12,7 @@
 
 #include "preload/api.hpp"
 #include "preload/payloads.hpp"
+#include "preload/unwind.hpp"
 #include "runtime/call.hpp"
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -54,6 +55,7 @@ Result missing() noexcept {
 
 template <recording::Category kCategory, class Call, class Payload>
 [[gnu::noinline]] auto intercept(const runtime::CallSite& site, Call&& call, Payload&& payload) {
+  GPUBUSY_RESET_ON_UNWIND();
   runtime::CallScope scope(site);
   scope.start();
   const auto result = call();

@@ -44,7 +44,7 @@ template <recording::Category kCategory>
                                                   [[maybe_unused]] const void* function) noexcept {
   const Mode m = mode();
   if (m == Mode::kOff) return true;
-  if (t_local.busy) return true;
+  if (is_nested()) return true;
   if (m == Mode::kTracking) {
     if constexpr (is_always_seen(kCategory)) return false;
     if (t_local.in_step || api == g_step_api.load(std::memory_order_relaxed)) return false;
@@ -67,11 +67,10 @@ struct CallSite {
 class CallScope {
  public:
   explicit CallScope(const CallSite& site) noexcept : site_(site) {
-    t_local.busy = true;
+    t_local.busy = stack_address();
     enter();
   }
-  // Also runs when the real call is left by an exception or a cancellation.
-  ~CallScope() { t_local.busy = false; }
+  ~CallScope() { t_local.busy = 0; }
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
 

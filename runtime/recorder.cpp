@@ -20,6 +20,7 @@
 #include "runtime/driver.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
+#include "runtime/stack_table.hpp"
 #include "runtime/step_tracker.hpp"
 #include "runtime/streams.hpp"
 
@@ -250,6 +251,7 @@ void after_fork_in_child() {
   forget_streams_after_fork();
   forget_timers_after_fork();
   forget_steps_after_fork();
+  reset_stack_table_after_fork();
   if (g_state.has_config) g_mode.store(Mode::kIdle, std::memory_order_release);
 }
 
@@ -453,7 +455,7 @@ bool prelude_is_full() noexcept {
 
 void finish_process() noexcept {
   if (!g_state.armed || !g_state.file.is_open()) return;
-  t_local.busy = true;
+  const OwnWork own;
   KeepErrno keep;
   // exit() may be called from a signal handler that interrupted the holder of the lock: never wait
   // for it for ever.
@@ -469,7 +471,6 @@ void finish_process() noexcept {
     drain(true);
   }
   if (attempts < 1000) pthread_mutex_unlock(&g_mutex);
-  t_local.busy = false;
 }
 
 }  // namespace gpubusy::runtime

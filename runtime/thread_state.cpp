@@ -29,11 +29,10 @@ void on_thread_exit(void* pointer) {
   auto* state = static_cast<ThreadState*>(pointer);
   // Fork gives the child this thread's key value, but the state was forgotten there.
   if (state != t_local.state) return;
-  t_local.busy = true;
+  const OwnWork own;
   state->writer.close(recording_file());
   t_local.state = nullptr;
   state->ended.store(true, std::memory_order_release);
-  t_local.busy = false;
 }
 
 void define_thread(ThreadState& state) noexcept {

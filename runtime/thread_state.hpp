@@ -28,11 +28,39 @@ struct ThreadState {
 // out of a small surplus that other libraries need too.
 struct ThreadLocal {
   ThreadState* state;
-  bool busy;      // inside a hook or our own code: calls go straight through
+  std::uintptr_t busy;  // stack address of the hook that the thread is inside; 0: of none
   bool in_step;   // the last launch of this thread was made by an optimizer's step
   std::int16_t device;  // current device + 1; 0: not known, ask
 };
 extern constinit thread_local ThreadLocal t_local __attribute__((tls_model("initial-exec")));
+
+[[gnu::always_inline]] inline std::uintptr_t stack_address() noexcept {
+  std::uintptr_t sp;
+#if defined(__x86_64__)
+  asm volatile("movq %%rsp, %0" : "=r"(sp));
+#else
+  asm volatile("mov %0, sp" : "=r"(sp));
+#endif
+  return sp;
+}
+
+// Is this call made from inside another hook (then it goes straight through)? A hook that was left
+// by longjmp could not say so, but its stack is gone: the caller now stands above it.
+[[gnu::always_inline]] inline bool is_nested() noexcept {
+  return t_local.busy != 0 && stack_address() < t_local.busy;
+}
+
+// For our own work outside of a hook: CUDA calls that it makes are not the program's.
+class OwnWork {
+ public:
+  OwnWork() noexcept : before_(t_local.busy) { t_local.busy = ~std::uintptr_t{0}; }
+  ~OwnWork() { t_local.busy = before_; }
+  OwnWork(const OwnWork&) = delete;
+  OwnWork& operator=(const OwnWork&) = delete;
+
+ private:
+  const std::uintptr_t before_;
+};
 
 // The calling thread's state, made on demand; nullptr without memory.
 ThreadState* thread_state() noexcept;

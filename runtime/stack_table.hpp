@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stacks as numbers. A stack is a node id; a node is (caller's node, location), so common outer
+// frames are stored once. Ids start from 1 and mean something within one recording file only.
+//
+// Readers take no lock. Memory is mapped at the first capture (address space for the caps below,
+// touched as it fills) and never the program's allocator's. Thread-safe unless a function says
+// otherwise. Nothing here changes errno.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/definitions.hpp"
+#include "runtime/python/optimizer.hpp"
+
+namespace gpubusy::runtime {
+
+inline constexpr std::uint32_t kMaxStackNodes = 1u << 20;
+inline constexpr std::uint32_t kMaxCodes = 1u << 16;
+inline constexpr int kMaxStackFrames = 256;  // of one stack; outer ones are cut off and flagged
+
+// The calling thread's Python stack: id of its innermost frame's node, 0 where there is none.
+// Sends CodeRecords and StackNodeRecords to the sink before it returns an id that needs them. When
+// a table is full or the sink refuses, the id of the deepest node that is known.
+// With `call` also tells (at no cost of its own) whether the thread is inside an optimizer's step,
+// as python::current_optimizer_call() would.
+std::uint32_t capture_python_stack(DefinitionSink& sink,
+                                   python::OptimizerCall* call = nullptr) noexcept;
+
+// Native frames go into the same tree: frames[0] is the innermost return address.
+std::uint32_t intern_native_stack(DefinitionSink& sink, const std::uint64_t* frames, int count,
+                                  bool cut) noexcept;
+
+struct StackTableCounts {
+  std::uint32_t nodes;
+  std::uint32_t codes;
+  std::uint64_t refused;  // captures that a full table or the sink cut short
+};
+StackTableCounts stack_table_counts() noexcept;
+
+// A new file begins: ids start over, definitions are sent anew. Captures that other threads have in
+// progress may still return old ids: stop recording first. Address space of the old tables is not
+// given back (a reader may be in it); their memory is.
+void reset_stack_table() noexcept;
+
+// The same in the child of a fork, where this is the only thread.
+void reset_stack_table_after_fork() noexcept;
+
+}  // namespace gpubusy::runtime
