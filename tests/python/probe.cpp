@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The runtime's Python parts as C functions, for scripts that call them through ctypes. The
+// definitions go into memory instead of a recording.
+#include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "analysis/python_lines.hpp"
+#include "runtime/python/frames.hpp"
+#include "runtime/python/optimizer.hpp"
+#include "runtime/stack_table.hpp"
+
+using namespace gpubusy;
+using namespace gpubusy::runtime;
+
+namespace {
+
+struct Code {
+  recording::CodeRecord record;
+  std::string file, name, table;
+};
+
+class MemorySink final : public DefinitionSink {
+ public:
+  bool define(recording::RecordHeader* record, std::size_t fixed_size, const Part* parts,
+              std::size_t part_count) noexcept override {
+    std::lock_guard guard(mutex_);
+    if (refuse_) return false;
+    if (record->type == recording::RecordType::kCode) {
+      Code code;
+      std::memcpy(&code.record, record, sizeof code.record);
+      if (fixed_size != sizeof code.record || part_count != 3) return false;
+      std::string* texts[] = {&code.file, &code.name, &code.table};
+      for (std::size_t i = 0; i < 3; ++i) {
+        texts[i]->assign(static_cast<const char*>(parts[i].data), parts[i].size);
+      }
+      codes_[record->value] = std::move(code);
+    } else if (record->type == recording::RecordType::kStackNode) {
+      recording::StackNodeRecord node;
+      std::memcpy(&node, record, sizeof node);
+      nodes_[record->value] = node;
+    }
+    return true;
+  }
+
+  // "file\x1fname\x1fline\x1foffset\x1e" for each frame, innermost first.
+  std::string describe(std::uint32_t id) {
+    std::lock_guard guard(mutex_);
+    std::string out;
+    for (int n = 0; id != 0 && n < 100000; ++n) {
+      const auto node = nodes_.find(id);
+      if (node == nodes_.end()) return out + "UNDEFINED NODE";
+      const auto code = codes_.find(static_cast<std::uint32_t>(node->second.location >> 32));
+      if (code == codes_.end()) return out + "UNDEFINED CODE";
+      const Code& c = code->second;
+      const auto offset = static_cast<std::uint32_t>(node->second.location);
+      out += c.file + '\x1f' + c.name + '\x1f' +
+             std::to_string(analysis::line_of(c.table, c.record.first_line, c.record.python_minor,
+                                              offset)) +
+             '\x1f' + std::to_string(offset) + '\x1f' + std::to_string(node->second.flags) + '\x1e';
+      id = node->second.parent;
+    }
+    return out;
+  }
+
+  void clear() {
+    std::lock_guard guard(mutex_);
+    codes_.clear();
+    nodes_.clear();
+  }
+  void refuse(bool on) {
+    std::lock_guard guard(mutex_);
+    refuse_ = on;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool refuse_ = false;
+  std::unordered_map<std::uint32_t, Code> codes_;
+  std::unordered_map<std::uint32_t, recording::StackNodeRecord> nodes_;
+};
+
+MemorySink& sink() {
+  static auto* s = new MemorySink;
+  return *s;
+}
+
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT int gb_probe(void) { return static_cast<int>(python::probe().state); }
+EXPORT const char* gb_text(void) { return python::probe().text; }
+EXPORT void gb_pretend(int minor) {
+  python::pretend_minor_for_test(minor);
+  python::forget_for_test();
+}
+
+EXPORT int gb_walk(std::uint64_t* codes, int* offsets, std::uint64_t* entries, int max) {
+  std::vector<python::Frame> frames(static_cast<std::size_t>(max));
+  const int n = python::walk(frames.data(), max);
+  for (int i = 0; i < n; ++i) {
+    codes[i] = reinterpret_cast<std::uint64_t>(frames[i].code);
+    offsets[i] = frames[i].offset;
+    entries[i] = frames[i].entry;
+  }
+  return n;
+}
+
+EXPORT std::uint32_t gb_capture(void) { return capture_python_stack(sink()); }
+
+// Keeps errno? 0: yes.
+EXPORT int gb_errno_kept(void) {
+  errno = 77;
+  capture_python_stack(sink());
+  python::current_optimizer_call();
+  return errno == 77 ? 0 : 1;
+}
+
+EXPORT int gb_describe(std::uint32_t id, char* out, int size) {
+  const std::string text = sink().describe(id);
+  const auto n = std::min<std::size_t>(text.size(), static_cast<std::size_t>(size));
+  std::memcpy(out, text.data(), n);
+  return static_cast<int>(n);
+}
+
+EXPORT void gb_counts(std::uint64_t* out) {
+  const StackTableCounts c = stack_table_counts();
+  out[0] = c.nodes;
+  out[1] = c.codes;
+  out[2] = c.refused;
+}
+
+EXPORT void gb_refuse(int on) { sink().refuse(on != 0); }
+EXPORT void gb_reset(void) {
+  reset_stack_table();
+  sink().clear();
+}
+EXPORT void gb_reset_after_fork(void) {
+  reset_stack_table_after_fork();
+  sink().clear();
+}
+
+// In a thread that Python does not know.
+EXPORT int gb_foreign(void) {
+  int frames = -1;
+  std::uint32_t node = 1;
+  const void* optimizer = &frames;
+  std::thread([&] {
+    python::Frame out[8];
+    frames = python::walk(out, 8);
+    node = capture_python_stack(sink());
+    optimizer = python::current_optimizer_call().frame;
+  }).join();
+  return frames == 0 && node == 0 && optimizer == nullptr ? 0 : 1;
+}
+
+EXPORT std::uint64_t gb_optimizer(std::uint64_t* frame) {
+  const python::OptimizerCall call = python::current_optimizer_call();
+  *frame = reinterpret_cast<std::uint64_t>(call.frame);
+  return reinterpret_cast<std::uint64_t>(call.optimizer);
+}
+
+EXPORT std::uint64_t gb_capture_optimizer(std::uint64_t* frame) {
+  python::OptimizerCall call;
+  capture_python_stack(sink(), &call);
+  *frame = reinterpret_cast<std::uint64_t>(call.frame);
+  return reinterpret_cast<std::uint64_t>(call.optimizer);
+}
+
+// Median nanoseconds of one call in batches of 64. 0: capture, 1: walk, 2: optimizer test,
+// 3: capture with optimizer test.
+EXPORT double gb_bench(int what, int batches) {
+  std::vector<double> times;
+  python::Frame out[kMaxStackFrames];
+  for (int b = 0; b < batches; ++b) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 64; ++i) {
+      python::OptimizerCall call;
+      switch (what) {
+        case 0: capture_python_stack(sink()); break;
+        case 1: python::walk(out, kMaxStackFrames); break;
+        case 2: call = python::current_optimizer_call(); break;
+        case 3: capture_python_stack(sink(), &call); break;
+      }
+      asm volatile("" ::"r"(&call), "r"(out) : "memory");
+    }
+    const std::chrono::duration<double, std::nano> d = std::chrono::steady_clock::now() - start;
+    times.push_back(d.count() / 64);
+  }
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
+// After Py_Finalize: prints what a capture finds.
+EXPORT void gb_check_at_exit(void) {
+  std::atexit([] {
+    std::fprintf(stderr, "at exit: %u\n", capture_python_stack(sink()));
+  });
+}
