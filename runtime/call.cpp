@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/call.hpp"
 
+#include "runtime/python_presence.hpp"
 #include "runtime/stack_table.hpp"
 
 namespace gpubusy::runtime {
@@ -11,14 +12,22 @@ void CallScope::enter() noexcept {
   if (mode() == Mode::kIdle && (!arms(site_.category) || !arm())) return;
   if (mode() == Mode::kOff) return;
   if (site_.category == recording::Category::kContext) return;
-  steps_before_call(site_.function, site_.layer);
   watches_steps_ = true;
+  const bool wants_stack = configuration().python_stacks != 0;
+  if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
+    // The walk for the stack also tells whether this is an optimizer's step.
+    python::OptimizerCall optimizer;
+    python_stack_ = capture_python_stack(definitions(), &optimizer);
+    steps_before_call(site_.function, optimizer);
+  } else {
+    steps_before_call(site_.function, look_for_optimizer(site_.function));
+    if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
+      python_stack_ = capture_python_stack(definitions());
+    }
+  }
   if (mode() != Mode::kRecording || !is_recorded(site_.category)) return;
   thread_ = thread_state();
   if (thread_ == nullptr) return;
-  if (configuration().python_stacks != 0) {
-    python_stack_ = capture_python_stack(definitions());
-  }
   if (!is_device_work(site_.category)) return;
   if (any_capture() && is_capturing(site_.stream)) {
     flags_ |= recording::kCallCaptured;

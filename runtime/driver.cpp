@@ -29,7 +29,9 @@ FindSymbol symbol_finder() noexcept { return g_find.load(std::memory_order_acqui
 const Driver* driver() noexcept {
   if (const Driver* d = g_ready.load(std::memory_order_acquire)) [[likely]] return d;
   const FindSymbol find = symbol_finder();
-  const std::uint32_t asked = g_asked.fetch_add(1, std::memory_order_relaxed);
+  // Not an atomic increment: a lost count does no harm, and this is on the path of each call.
+  const std::uint32_t asked = g_asked.load(std::memory_order_relaxed);
+  g_asked.store(asked + 1, std::memory_order_relaxed);
   if (asked > kAskAlways && asked % kAskEvery != 0) return nullptr;
   if (find == nullptr || g_looking.exchange(true)) return g_ready.load(std::memory_order_acquire);
   KeepErrno keep;

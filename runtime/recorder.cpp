@@ -20,6 +20,7 @@
 #include "runtime/driver.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
+#include "runtime/python_presence.hpp"
 #include "runtime/stack_table.hpp"
 #include "runtime/step_tracker.hpp"
 #include "runtime/streams.hpp"
@@ -251,6 +252,7 @@ void after_fork_in_child() {
   forget_streams_after_fork();
   forget_timers_after_fork();
   forget_steps_after_fork();
+  forget_python_after_fork();
   reset_stack_table_after_fork();
   if (g_state.has_config) g_mode.store(Mode::kIdle, std::memory_order_release);
 }
@@ -457,6 +459,7 @@ void finish_process() noexcept {
   if (!g_state.armed || !g_state.file.is_open()) return;
   const OwnWork own;
   KeepErrno keep;
+  if (!g_state.finished) finish_steps();
   // exit() may be called from a signal handler that interrupted the holder of the lock: never wait
   // for it for ever.
   int attempts = 0;

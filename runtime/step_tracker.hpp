@@ -3,8 +3,7 @@
 // Finds the ends of steps in the stream of calls, by the one source that GPUBUSY_STEP names.
 //
 // optimizer: the last launch made inside a Python optimizer's step() ends the step; seen at the
-//            first call behind it. Between windows only kernels that are ever launched by an
-//            optimizer are looked at more closely.
+//            first call behind it (runtime/step_detector.hpp).
 // kernel:    each launch of a kernel whose name matches the pattern ends a step.
 // call:      each call of the named function ends a step.
 #pragma once
@@ -12,17 +11,25 @@
 #include <cstdint>
 
 #include "recording/format.hpp"
+#include "runtime/python/optimizer.hpp"
 #include "runtime/recorder.hpp"
 
 namespace gpubusy::runtime {
 
-// Between windows: may this launch pass without steps_before_call/steps_after_call? About 1 ns.
+// Between windows: may this launch pass without steps_before_call/steps_after_call? About 1.5 ns.
 bool launch_is_plain(const void* function) noexcept;
 
-// `function` is null for calls that are not launches. May move the schedule on (step_edge).
-void steps_before_call(const void* function, recording::Layer layer) noexcept;
+// Is the thread inside an optimizer's step now? Walks Python's frames where that matters to steps.
+python::OptimizerCall look_for_optimizer(const void* function) noexcept;
+
+// `function` is null for calls that are not launches, `optimizer` what look_for_optimizer() or the
+// capture of the Python stack told. May move the schedule on (step_edge).
+void steps_before_call(const void* function, const python::OptimizerCall& optimizer) noexcept;
 void steps_after_call(std::uint32_t api, const void* function, recording::Layer layer,
                       std::uint64_t end_ns) noexcept;
+
+// The process ends: a step that is still open has no later call to end it.
+void finish_steps() noexcept;
 
 void set_up_steps() noexcept;  // when the recorder arms
 void forget_steps_after_fork() noexcept;

@@ -18,19 +18,39 @@ double now() {
 
 void kernel() {}
 
-}  // namespace
-
-// Median ns of one launch over `blocks` blocks of `launches` launches.
-extern "C" double ns_per_launch(long blocks, long launches) {
+template <class Call>
+double median_ns(long blocks, long calls, Call&& call) {
   std::vector<double> times;
   for (long b = 0; b < blocks; ++b) {
     const double start = now();
-    for (long i = 0; i < launches; ++i) {
-      cudaLaunchKernel(reinterpret_cast<const void*>(&kernel), dim3(1), dim3(32), nullptr, 0,
-                       nullptr);
-    }
-    times.push_back((now() - start) / static_cast<double>(launches));
+    for (long i = 0; i < calls; ++i) call();
+    times.push_back((now() - start) / static_cast<double>(calls));
   }
   std::nth_element(times.begin(), times.begin() + blocks / 2, times.end());
   return times[static_cast<std::size_t>(blocks / 2)];
+}
+
+}  // namespace
+
+// Median ns of one call over `blocks` blocks of `calls` calls.
+extern "C" double ns_per_cudaLaunchKernel(long blocks, long calls) {
+  return median_ns(blocks, calls, [] {
+    cudaLaunchKernel(reinterpret_cast<const void*>(&kernel), dim3(1), dim3(32), nullptr, 0,
+                     nullptr);
+  });
+}
+extern "C" double ns_per_cudaMalloc(long blocks, long calls) {
+  return median_ns(blocks, calls, [] {
+    void* pointer = nullptr;
+    cudaMalloc(&pointer, 256);
+  });
+}
+
+// cuda-mock refuses to work in a process where one of these is not imported.
+extern "C" void imports_for_cuda_mock() {
+  int device = 0;
+  cudaGetDevice(&device);
+  cudaSetDevice(device);
+  cudaMemcpy(&device, &device, sizeof device, cudaMemcpyHostToHost);
+  cudaFree(nullptr);
 }
