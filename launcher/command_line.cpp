@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace gpubusy::launcher {
+namespace {
+
+struct Flag {
+  const char* name;
+  const char* short_name;
+  const char* value;  // nullptr: takes none; "[=N]": may have one
+  const char* help;
+};
+
+constexpr Flag kRunFlags[] = {
+    {"--quiet", "-q", nullptr, "no verdict at the end; trouble is still told"},
+    {"--no-export", "", nullptr, "no traces at the end; `gpubusy export` makes them later"},
+    {"--json", "", nullptr, "the verdict as JSON"},
+    {"--report", "", "FILE", "write the verdict to FILE as well"},
+    {"--explain-schedule", "", "[=STEPS]",
+     "show which steps the schedule idles, warms up and records; run nothing"},
+    {"--help", "-h", nullptr, "this text"},
+    {"--version", "-V", nullptr, "version"},
+};
+constexpr Flag kReportFlags[] = {
+    {"--json", "", nullptr, "as JSON"},
+    {"--report", "", "FILE", "write to FILE instead of standard output"},
+};
+constexpr Flag kExportFlags[] = {
+    {"--output", "-o", "DIR", "existing directory for the traces, else next to the recordings"},
+    {"--no-compress", "", nullptr, ".json instead of .json.gz"},
+    {"--prelude", "", nullptr, "also what came before the first step"},
+    {"--window", "", "N", "only the window of this number"},
+    {"--quiet", "-q", nullptr, "do not print the names of the traces"},
+};
+
+// Walks over arguments; splits --name=value.
+class Arguments {
+ public:
+  explicit Arguments(const std::vector<std::string>& all) : all_(all) {}
+  bool at_end() const { return next_ == all_.size(); }
+  const std::string& peek() const { return all_[next_]; }
+  void skip() { ++next_; }
+  std::vector<std::string> rest() const {
+    return {all_.begin() + static_cast<std::ptrdiff_t>(next_), all_.end()};
+  }
+
+  // Takes the option at the front: its name, and the value behind '=' if there is one.
+  std::string take_name() {
+    const std::string& text = all_[next_++];
+    name_ = text;
+    attached_.reset();
+    const std::size_t equals = text.find('=');
+    if (text.starts_with("--") && equals != std::string::npos) {
+      name_ = text.substr(0, equals);
+      attached_ = text.substr(equals + 1);
+    } else if (text.starts_with("-o") && !text.starts_with("--") && text.size() > 2) {
+      name_ = "-o";
+      attached_ = text.substr(2);
+    }
+    return name_;
+  }
+  tl::expected<std::string, std::string> take_value() {
+    if (attached_) return *attached_;
+    if (at_end()) return tl::unexpected(fmt::format("{} needs a value", name_));
+    return all_[next_++];
+  }
+  const std::optional<std::string>& attached() const { return attached_; }
+
+ private:
+  const std::vector<std::string>& all_;
+  std::size_t next_ = 0;
+  std::string name_;
+  std::optional<std::string> attached_;
+};
+
+bool is_option(const std::string& text) { return text.size() > 1 && text[0] == '-'; }
+
+const config::OptionInfo* setting_by_flag(std::string_view flag) {
+  for (std::size_t i = 0; i < config::kOptionCount; ++i) {
+    if (flag == config::kOptions[i].flag) return &config::kOptions[i];
+  }
+  return nullptr;
+}
+
+template <std::size_t N>
+const Flag* flag_by_name(const Flag (&flags)[N], std::string_view name) {
+  for (const Flag& flag : flags) {
+    if (name == flag.name || (flag.short_name[0] != '\0' && name == flag.short_name)) return &flag;
+  }
+  return nullptr;
+}
+
+tl::unexpected<std::string> unknown_option(const std::string& name, std::string_view where) {
+  return tl::unexpected(
+      fmt::format("unknown option {}; `gpubusy --help` lists those of {}", name, where));
+}
+
+// Strict, as config's: digits only.
+tl::expected<std::uint64_t, std::string> whole_number(const std::string& text, std::uint64_t least,
+                                                      std::uint64_t most) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < least ||
+      number > most) {
+    return tl::unexpected(fmt::format("allowed is a whole number from {} to {}", least, most));
+  }
+  return number;
+}
+
+tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arguments arguments,
+                                                           std::string_view word) {
+  while (!arguments.at_end()) {
+    if (!is_option(arguments.peek())) {
+      line.paths.push_back(arguments.peek());
+      arguments.skip();
+      continue;
+    }
+    if (arguments.peek() == "--") {
+      arguments.skip();
+      for (std::string& path : arguments.rest()) line.paths.push_back(std::move(path));
+      break;
+    }
+    const std::string name = arguments.take_name();
+    if (name == "--help" || name == "-h") {
+      line.action = Action::kHelp;
+      return line;
+    }
+    const Flag* flag = line.action == Action::kExport ? flag_by_name(kExportFlags, name)
+                                                      : flag_by_name(kReportFlags, name);
+    if (flag == nullptr) return unknown_option(name, word);
+    if (flag->value == nullptr && arguments.attached()) {
+      return tl::unexpected(fmt::format("{} takes no value", name));
+    }
+    const std::string_view known = flag->name;
+    if (known == "--json") {
+      line.json = true;
+    } else if (known == "--no-compress") {
+      line.compress = false;
+    } else if (known == "--prelude") {
+      line.include_prelude = true;
+    } else if (known == "--quiet") {
+      line.quiet = true;
+    } else {
+      auto value = arguments.take_value();
+      if (!value) return tl::unexpected(std::move(value).error());
+      if (value->empty()) return tl::unexpected(fmt::format("{} needs a value", name));
+      if (known == "--window") {
+        const auto number = whole_number(*value, 0, 0xffffffff);
+        if (!number)
+          return tl::unexpected(fmt::format("--window='{}': {}", *value, number.error()));
+        line.window = static_cast<std::uint32_t>(*number);
+      } else if (known == "--output") {
+        line.export_directory = std::move(*value);
+      } else {
+        line.report_file = std::move(*value);
+      }
+    }
+  }
+  const std::size_t wanted = line.action == Action::kCompare ? 2 : 1;
+  if (line.paths.size() != wanted) {
+    return tl::unexpected(fmt::format(
+        "{} needs {} of a recording, {} given", word,
+        wanted == 1 ? "one directory or file" : "two directories or files", line.paths.size()));
+  }
+  return line;
+}
+
+// A message about a variable that was set by an option names the option.
+std::string name_options(std::string text, const CommandLine& line) {
+  for (std::size_t i = 0; i < config::kOptionCount; ++i) {
+    const config::OptionInfo& option = config::kOptions[i];
+    if (!text.starts_with(std::string(option.variable) + "=")) continue;
+    bool given = line.has_output && std::string_view(option.member) == "output";
+    for (const auto& [variable, value] : line.variables)
+      given = given || variable == option.variable;
+    if (given) return option.flag + text.substr(std::strlen(option.variable));
+  }
+  return text;
+}
+
+}  // namespace
+
+tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std::string>& all,
+                                                          const char* const* environment) {
+  CommandLine line;
+  Arguments arguments(all);
+  if (!all.empty()) {
+    constexpr std::pair<std::string_view, Action> kWords[] = {
+        {"report", Action::kReport}, {"export", Action::kExport}, {"compare", Action::kCompare}};
+    for (const auto& [word, action] : kWords) {
+      if (all[0] != word) continue;
+      arguments.skip();
+      line.action = action;
+      return parse_later_command(std::move(line), arguments, word);
+    }
+  }
+
+  // Options win over variables, so a variable is judged only where no option replaces it.
+  std::vector<std::pair<const config::OptionInfo*, std::string>> settings;
+  while (!arguments.at_end() && is_option(arguments.peek())) {
+    if (arguments.peek() == "--") {
+      arguments.skip();
+      break;
+    }
+    const std::string name = arguments.take_name();
+    const std::string_view long_name = name == "-o" ? "--output" : std::string_view(name);
+    if (const config::OptionInfo* setting = setting_by_flag(long_name)) {
+      auto value = arguments.take_value();
+      if (!value) return tl::unexpected(std::move(value).error());
+      settings.emplace_back(setting, std::move(*value));
+      continue;
+    }
+    const Flag* flag = flag_by_name(kRunFlags, name);
+    if (flag == nullptr) return unknown_option(name, "gpubusy");
+    if (flag->value == nullptr && arguments.attached()) {
+      return tl::unexpected(fmt::format("{} takes no value", name));
+    }
+    const std::string_view known = flag->name;
+    if (known == "--quiet") {
+      line.quiet = true;
+    } else if (known == "--no-export") {
+      line.export_traces = false;
+    } else if (known == "--json") {
+      line.json = true;
+    } else if (known == "--report") {
+      auto value = arguments.take_value();
+      if (!value) return tl::unexpected(std::move(value).error());
+      if (value->empty()) return tl::unexpected(std::string("--report needs the name of a file"));
+      line.report_file = std::move(*value);
+    } else if (known == "--explain-schedule") {
+      line.action = Action::kExplainSchedule;
+      if (arguments.attached()) {
+        const auto number = whole_number(*arguments.attached(), 1, 9999999999);
+        if (!number) {
+          return tl::unexpected(
+              fmt::format("--explain-schedule='{}': {}", *arguments.attached(), number.error()));
+        }
+        line.explained_steps = *number;
+      }
+    } else {
+      line.action = known == "--help" ? Action::kHelp : Action::kVersion;
+      return line;
+    }
+  }
+
+  std::vector<const char*> variables;
+  for (const char* const* e = environment; e != nullptr && *e != nullptr; ++e) {
+    bool replaced = false;
+    for (const auto& [setting, value] : settings) {
+      const std::size_t size = std::strlen(setting->variable);
+      replaced = replaced || (std::strncmp(*e, setting->variable, size) == 0 && (*e)[size] == '=');
+    }
+    if (!replaced) variables.push_back(*e);
+  }
+  variables.push_back(nullptr);
+
+  config::Problem problem{};
+  config::set_defaults(line.config);
+  if (!config::load(line.config, variables.data(), problem)) {
+    return tl::unexpected(std::string(problem.text));
+  }
+  line.has_output = line.config.output[0] != '\0';
+  for (const auto& [setting, value] : settings) {
+    if (!config::set_option(line.config, *setting, value.c_str(), setting->flag, problem)) {
+      return tl::unexpected(std::string(problem.text));
+    }
+    if (std::string_view(setting->member) == "output") {
+      if (value.empty()) {
+        return tl::unexpected(std::string("--output='': allowed is the name of a directory"));
+      }
+      line.has_output = true;
+    } else {
+      line.variables.emplace_back(setting->variable, value);
+    }
+  }
+  if (!config::finish(line.config, problem)) {
+    return tl::unexpected(name_options(problem.text, line));
+  }
+  if (line.config.export_traces == 0) line.export_traces = false;
+  if (line.action == Action::kExplainSchedule) return line;
+  line.command = arguments.rest();
+  if (line.command.empty()) {
+    return tl::unexpected(
+        std::string("no command; usage: gpubusy [options] [--] command [arguments...]"));
+  }
+  if (line.command[0].empty()) return tl::unexpected(std::string("the command's name is empty"));
+  return line;
+}
+
+namespace {
+
+std::string default_text(const config::OptionInfo& option) {
+  if (option.kind == config::Kind::Text) {
+    return option.text_default[0] == '\0' ? "gpubusy-<UTC time>-<pid>" : option.text_default;
+  }
+  if (option.kind == config::Kind::Size) {
+    constexpr std::pair<unsigned, char> kUnits[] = {{30, 'G'}, {20, 'M'}, {10, 'K'}};
+    for (const auto& [shift, unit] : kUnits) {
+      const std::uint64_t number = option.number_default >> shift;
+      if (number != 0 && number << shift == option.number_default) {
+        return fmt::format("{}{}", number, unit);
+      }
+    }
+  }
+  return fmt::format("{}", option.number_default);
+}
+
+const char* value_name(config::Kind kind) {
+  switch (kind) {
+    case config::Kind::Text:
+      return "TEXT";
+    case config::Kind::Switch:
+      return "0|1";
+    case config::Kind::Size:
+      return "SIZE";
+    case config::Kind::Count:
+      break;
+  }
+  return "N";
+}
+
+void add_flag(std::string& out, const Flag& flag) {
+  std::string left =
+      flag.short_name[0] == '\0' ? flag.name : fmt::format("{}, {}", flag.short_name, flag.name);
+  if (flag.value != nullptr)
+    left += flag.value[0] == '[' ? flag.value : fmt::format(" {}", flag.value);
+  out += fmt::format("  {:<28} {}\n", left, flag.help);
+}
+
+}  // namespace
+
+std::string help_text() {
+  std::string out =
+      "Tells whether the GPU is busy while a program runs and, if not, why.\n"
+      "\n"
+      "  gpubusy [options] [--] command [arguments...]\n"
+      "  gpubusy report DIR [--json] [--report FILE]\n"
+      "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N]\n"
+      "  gpubusy compare DIR DIR\n"
+      "\n"
+      "The program runs as it would without gpubusy: same output, same exit status. The verdict\n"
+      "goes to standard error, recordings and traces into the output directory.\n"
+      "\n"
+      "Settings (each also as an environment variable, which works without this launcher):\n";
+  for (std::size_t i = 0; i < config::kOptionCount; ++i) {
+    const config::OptionInfo& option = config::kOptions[i];
+    const std::string left =
+        fmt::format("{}{} {}", std::string_view(option.member) == "output" ? "-o, " : "",
+                    option.flag, value_name(option.kind));
+    out += fmt::format("  {:<28} {}\n{:31}{}, default {}\n", left, option.help, "", option.variable,
+                       default_text(option));
+  }
+  out += "\nOptions:\n";
+  for (const Flag& flag : kRunFlags) add_flag(out, flag);
+  out += "\nOptions of report and compare:\n";
+  for (const Flag& flag : kReportFlags) add_flag(out, flag);
+  out += "\nOptions of export:\n";
+  for (const Flag& flag : kExportFlags) add_flag(out, flag);
+  out +=
+      "\n"
+      "Exit status: the program's own; if it was ended by a signal, gpubusy ends by the same.\n"
+      "125: gpubusy refused to start it. 126: it cannot be executed. 127: it was not found.\n"
+      "A program called report, export or compare: gpubusy -- report ...\n";
+  return out;
+}
+
+}  // namespace gpubusy::launcher

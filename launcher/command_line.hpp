@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The launcher's command line. The settings of the library come from config/options.def; the parser
+// is our own because options must end at the program's name and values such as -1 must reach the
+// check that explains them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "config/config.hpp"
+
+namespace gpubusy::launcher {
+
+enum class Action : std::uint8_t {
+  kRun,
+  kReport,
+  kExport,
+  kCompare,
+  kExplainSchedule,
+  kHelp,
+  kVersion
+};
+
+struct CommandLine {
+  Action action = Action::kRun;
+
+  // Environment and options together, checked.
+  config::Config config{};
+  // Options of the command line as variables of the library. Without the output directory.
+  std::vector<std::pair<std::string, std::string>> variables;
+  bool has_output = false;  // config.output was given by option or variable
+
+  bool quiet = false;
+  bool export_traces = true;
+  bool json = false;
+  std::string report_file;
+  std::uint64_t explained_steps = 0;  // 0: as many as show the pattern
+
+  std::vector<std::string> command;     // kRun
+  std::vector<std::string> paths;       // kReport, kExport, kCompare
+  bool compress = true;                 // kExport
+  bool include_prelude = false;         // kExport
+  std::string export_directory;         // kExport; empty: next to the recordings
+  std::optional<std::uint32_t> window;  // kExport: only this one
+};
+
+// The error is one line without "gpubusy: ".
+tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std::string>& arguments,
+                                                          const char* const* environment);
+
+std::string help_text();
+
+}  // namespace gpubusy::launcher

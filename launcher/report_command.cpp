@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "analysis/api.hpp"
+#include "analysis/report.hpp"
+#include "launcher/commands.hpp"
+#include "launcher/terminal.hpp"
+
+namespace gpubusy::launcher {
+namespace {
+
+// Tells what is wrong; nothing where there is no session.
+tl::expected<recording::Session, int> load(const std::string& path) {
+  auto session = analysis::load_session(path);
+  if (!session) {
+    say(session.error().message);
+    return tl::unexpected(kExitNothing);
+  }
+  for (const recording::Error& error : session->skipped) say(error.message);
+  if (session->processes.empty()) {
+    say(fmt::format("no recording in '{}'", path));
+    return tl::unexpected(kExitNothing);
+  }
+  return std::move(*session);
+}
+
+int print(const CommandLine& line, const std::string& text) {
+  int fd = STDOUT_FILENO;
+  if (!line.report_file.empty()) {
+    fd = open(line.report_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  }
+  if (fd < 0 || !write_all(fd, text)) {
+    say(fmt::format("cannot write {}: {}",
+                    line.report_file.empty() ? "the report" : "'" + line.report_file + "'",
+                    std::generic_category().message(errno)));
+    return kExitNothing;
+  }
+  return 0;
+}
+
+analysis::TextOptions options_for(const CommandLine& line) {
+  return line.report_file.empty() ? text_options_for(STDOUT_FILENO) : analysis::TextOptions{};
+}
+
+}  // namespace
+
+int report_command(const CommandLine& line) {
+  const auto session = load(line.paths[0]);
+  if (!session) return session.error();
+  const analysis::SessionReport report = analysis::analyse(*session);
+  return print(line, line.json ? analysis::render_json(report)
+                               : analysis::render_text(report, options_for(line)));
+}
+
+int compare_command(const CommandLine& line) {
+  const auto before = load(line.paths[0]);
+  if (!before) return before.error();
+  const auto after = load(line.paths[1]);
+  if (!after) return after.error();
+  return print(line, analysis::render_comparison(analysis::analyse(*before),
+                                                 analysis::analyse(*after), options_for(line)));
+}
+
+int export_command(const CommandLine& line) {
+  const auto session = load(line.paths[0]);
+  if (!session) return session.error();
+  analysis::ExportOptions options;
+  options.directory = line.export_directory;
+  options.window = line.window;
+  options.compress = line.compress;
+  options.include_prelude = line.include_prelude;
+  struct stat info {};
+  if (options.directory.empty() && stat(line.paths[0].c_str(), &info) == 0 &&
+      S_ISREG(info.st_mode)) {
+    const std::size_t slash = line.paths[0].rfind('/');
+    options.directory = slash == std::string::npos ? "." : line.paths[0].substr(0, slash + 1);
+  }
+  const analysis::ExportResult result = analysis::export_traces(*session, options);
+  for (const recording::Error& error : result.problems) say(error.message);
+  std::string paths;
+  for (const analysis::WrittenTrace& trace : result.written) {
+    paths += trace.path + "\n";
+    if (trace.left_out != 0) {
+      say(fmt::format("{}: {} events left out for size", trace.path, trace.left_out));
+    }
+  }
+  if (result.written.empty() && result.problems.empty()) {
+    say("no window to export: `gpubusy report` tells what was seen");
+  }
+  const bool written = line.quiet || write_all(STDOUT_FILENO, paths);
+  return written && result.problems.empty() && !result.written.empty() ? 0 : kExitNothing;
+}
+
+}  // namespace gpubusy::launcher

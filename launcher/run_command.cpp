@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <filesystem>
+#include <system_error>
+
+#include "analysis/api.hpp"
+#include "analysis/report.hpp"
+#include "launcher/check_ins.hpp"
+#include "launcher/child.hpp"
+#include "launcher/commands.hpp"
+#include "launcher/environment.hpp"
+#include "launcher/output_directory.hpp"
+#include "launcher/preload_check.hpp"
+#include "launcher/terminal.hpp"
+#include "recording/check_in.hpp"
+
+extern char** environ;
+
+namespace gpubusy::launcher {
+namespace {
+
+std::string error_text(int error) { return std::generic_category().message(error); }
+
+int refuse(const std::string& why) {
+  say(why + "; the program was not started");
+  return kExitRefused;
+}
+
+class Fd {
+ public:
+  ~Fd() {
+    if (value >= 0) close(value);
+  }
+  int value = -1;
+};
+
+std::string count(std::size_t n, const char* one, const char* many) {
+  return fmt::format("{} {}", n, n == 1 ? one : many);
+}
+
+// Why there is no recording, as far as it was seen.
+std::string why_nothing(const CommandLine& line, const PreloadCheck& check,
+                        const CheckIns& check_ins) {
+  if (!check_ins.command_loaded && !check.reason.empty()) return check.reason;
+  const std::string words = reason_in_words(line.command);
+  if (check_ins.processes == 0) {
+    if (!words.empty()) return words;
+    return fmt::format(
+        "'{}' did not load libgpubusy.so, and its file does not show why (a security policy, a "
+        "container or a changed LD_PRELOAD may be the cause)",
+        line.command[0]);
+  }
+  return fmt::format("{} loaded libgpubusy.so and none of them called CUDA{}{}",
+                     count(check_ins.processes, "process", "processes"), words.empty() ? "" : "; ",
+                     words);
+}
+
+struct Run {
+  const CommandLine& line;
+  const OutputDirectory& output;
+  const PreloadCheck& check;
+  const CheckIns& check_ins;
+  int report_fd;
+};
+
+void tell(const Run& run) {
+  auto session = analysis::load_session(run.output.path);
+  if (session) {
+    // A directory may hold the recordings of earlier runs.
+    std::erase_if(session->processes, [&](const recording::Recording& r) {
+      return run.output.older_files.contains(std::filesystem::path(r.path).filename().string());
+    });
+  }
+  const std::size_t alive = run.check_ins.alive.size();
+  const std::string later =
+      alive == 0
+          ? std::string()
+          : fmt::format(
+                "{} of the program still {}: `gpubusy report '{}'` counts what they "
+                "do from now on",
+                count(alive, "process", "processes"), alive == 1 ? "runs" : "run", run.output.path);
+  if (!session || session->processes.empty()) {
+    say("nothing was recorded: " + why_nothing(run.line, run.check, run.check_ins));
+    if (session) {
+      for (const recording::Error& error : session->skipped) say(error.message);
+    }
+    if (!later.empty()) say(later);
+    if (run.report_fd >= 0) {
+      write_all(run.report_fd,
+                "nothing was recorded: " + why_nothing(run.line, run.check, run.check_ins) + "\n");
+    }
+    return;
+  }
+
+  const analysis::SessionReport report = analysis::analyse(*session);
+  if (run.report_fd >= 0) {
+    write_all(run.report_fd,
+              run.line.json ? analysis::render_json(report) : analysis::render_text(report, {}));
+  }
+  if (!run.line.quiet) {
+    write_all(STDERR_FILENO, run.line.json && run.report_fd < 0
+                                 ? analysis::render_json(report)
+                                 : analysis::render_text(report, text_options_for(STDERR_FILENO)));
+    say(fmt::format("{} loaded the library, {} recorded: {}",
+                    count(run.check_ins.processes, "process", "processes"),
+                    session->processes.size(), run.output.path));
+    if (!later.empty()) say(later);
+  }
+  if (run.line.export_traces) {
+    analysis::ExportOptions options;
+    options.directory = run.output.path;
+    const analysis::ExportResult result = analysis::export_traces(*session, options);
+    for (const recording::Error& error : result.problems) say(error.message);
+    if (!run.line.quiet) {
+      for (const analysis::WrittenTrace& trace : result.written) {
+        say(fmt::format(
+            "trace of {}, {}{}: {}", count(trace.steps, "step", "steps"),
+            count(trace.events, "event", "events"),
+            trace.left_out == 0 ? "" : fmt::format(", {} left out for size", trace.left_out),
+            trace.path));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int run_command(const CommandLine& line) {
+  const std::string library = find_library();
+  if (library.empty() || access(library.c_str(), R_OK) != 0) {
+    return refuse(fmt::format("libgpubusy.so is not where this launcher expects it{}",
+                              library.empty() ? " (../lib)" : ": " + library));
+  }
+  struct statvfs library_system {};
+  if (statvfs(library.c_str(), &library_system) == 0 && (library_system.f_flag & ST_NOEXEC) != 0) {
+    return refuse(
+        fmt::format("'{}' lies on a file system mounted noexec, from where no program "
+                    "can load it",
+                    library));
+  }
+  Fd report;
+  if (!line.report_file.empty()) {
+    report.value =
+        open(line.report_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (report.value < 0) {
+      return refuse(
+          fmt::format("cannot write --report '{}': {}", line.report_file, error_text(errno)));
+    }
+  }
+  const auto output = prepare_output(line.config, line.has_output);
+  if (!output) return refuse(output.error());
+  const auto undo = [&] {
+    if (output->made) rmdir(output->path.c_str());
+  };
+
+  const PreloadCheck check = check_preload(line.command, library);
+  const std::string check_in_file = make_check_in_file(output->path);
+  std::string link;
+  std::vector<std::pair<std::string, std::string>> changes = line.variables;
+  changes.emplace_back("GPUBUSY_OUTPUT", as_pattern(output->path));
+  changes.emplace_back(recording::kCheckInVariable, check_in_file);
+  if (check.verdict != PreloadVerdict::kHarmful) {
+    std::string named = library;
+    if (!is_preload_safe(library)) {
+      named = link = make_private_link(library);
+      if (link.empty()) {
+        unlink(check_in_file.c_str());
+        undo();
+        return refuse(fmt::format(
+            "LD_PRELOAD cannot name '{}' (space, colon or $), and no link to it could be made in "
+            "XDG_RUNTIME_DIR, TMPDIR, /tmp or /var/tmp",
+            library));
+      }
+    }
+    changes.emplace_back("LD_PRELOAD", merge_preload(named, getenv("LD_PRELOAD")));
+    changes.emplace_back("ASAN_OPTIONS", merge_asan_options(getenv("ASAN_OPTIONS")));
+  }
+
+  const ChildResult child = run_child(line.command, change_environment(environ, changes));
+  const CheckIns check_ins =
+      read_check_ins(check_in_file, static_cast<std::uint32_t>(std::max(child.pid, 0)));
+  unlink(check_in_file.c_str());
+  // Processes that outlive the command start others with the same LD_PRELOAD.
+  if (!link.empty() && check_ins.alive.empty()) remove_private_link(link);
+  if (child.exec_error != 0) {
+    undo();
+    say(fmt::format("cannot run '{}': {}", line.command[0], error_text(child.exec_error)));
+    return child.pid < 0                ? kExitRefused
+           : child.exec_error == ENOENT ? kExitNotFound
+                                        : kExitNotExecutable;
+  }
+
+  end_as_child_on_signals(child.status);
+  try {
+    tell({line, *output, check, check_ins, report.value});
+  } catch (const std::exception& error) {
+    say(fmt::format("no verdict ({}); `gpubusy report '{}'` tries again", error.what(),
+                    output->path));
+  }
+  // Empty: nothing was recorded. A directory that the user named stays.
+  if (output->made && output->named_by_us && check_ins.alive.empty()) {
+    rmdir(output->path.c_str());
+  }
+  end_as_child(child.status);
+}
+
+}  // namespace gpubusy::launcher
