@@ -14,7 +14,8 @@ class Bytes {
   bool empty() const { return at_ >= text_.size(); }
   std::uint8_t next() { return static_cast<std::uint8_t>(text_[at_++]); }
 
-  // Six bits a byte, bit 6: more follow. Nothing where the table ends inside or the value is absurd.
+  // Six bits a byte, bit 6: more follow. Nothing where the table ends inside or the value is
+  // absurd.
   std::optional<std::uint32_t> next_varint() {
     std::uint32_t value = 0;
     for (int shift = 0; shift < 30; shift += 6) {
@@ -65,7 +66,7 @@ int from_ranges(const std::string& table, int first_line, std::uint32_t offset) 
   return first_line;
 }
 
-// Since 3.11, see Objects/locations.md (formerly locations.md beside code objects) in CPython:
+// Since 3.11, see InternalDocs/code_objects.md (Objects/locations.md until 3.12) in CPython:
 // entries that begin with a byte 1 kkkk lll: kind k, l + 1 code units.
 int from_locations(const std::string& table, int first_line, std::uint32_t offset) {
   Bytes bytes(table);

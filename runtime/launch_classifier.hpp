@@ -5,8 +5,8 @@
 // small cache.
 //
 // A kernel is learned to be `never` launched by an optimizer from sightings: at least 8 outside and
-// none inside, over at least 2 ended steps (or 255 sightings while no step has been seen: inference).
-// It is looked at again at about each 64th launch (each 16th while no step has been seen). Kernels
+// none inside, over at least 2 ended steps (or 255 sightings while no step is seen: inference). It
+// is looked at again at about each 64th launch (each 16th while no step has been seen). Kernels
 // seen inside keep being looked at. What sets a wrong picture right:
 //   * a `never` kernel found inside a step: everything learned is void and learned anew;
 //   * no step for much longer than usual (a new phase whose optimizer uses only known kernels): the
@@ -29,7 +29,8 @@ class LaunchClassifier {
   // True: the launch is no part of an optimizer's step as far as known. False: look, then saw().
   [[gnu::always_inline]] bool may_skip(const void* function) noexcept {
     Entry* e = &entries_[slot_of(function)];
-    const std::uint64_t wanted = word(function, kNever, generation_.load(std::memory_order_relaxed));
+    const std::uint64_t wanted =
+        word(function, kNever, generation_.load(std::memory_order_relaxed));
     if ((e->word.load(std::memory_order_relaxed) & kIdentity) != wanted) {
       e = &entries_[slot_of(function) ^ 1];
       if ((e->word.load(std::memory_order_relaxed) & kIdentity) != wanted) return false;

@@ -19,7 +19,7 @@ using recording::FrameKind;
 
 constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
-// ---- tables --------------------------------------------------------------------------------------
+// ---- tables ------------------------------------------------------------------------------------
 
 // Written before its id is published through a bucket or `next`, then never again.
 struct Node {
@@ -99,7 +99,7 @@ void drop_id(std::atomic<std::uint32_t>& last, std::uint32_t id) noexcept {
   last.compare_exchange_strong(id, id - 1, std::memory_order_relaxed);
 }
 
-// ---- nodes ---------------------------------------------------------------------------------------
+// ---- nodes -------------------------------------------------------------------------------------
 
 struct NodeKey {
   std::uint64_t location;
@@ -160,7 +160,7 @@ std::uint32_t find_node(const Tables& t, std::uint32_t first, const NodeKey& k) 
   return id != 0 ? id : add_node(t, sink, k);
 }
 
-// ---- codes ---------------------------------------------------------------------------------------
+// ---- codes -------------------------------------------------------------------------------------
 
 // Appends a str object as UTF-8. What surrogateescape made of undecodable bytes in a path becomes
 // those bytes again. Returns false where it had to cut.
@@ -360,7 +360,7 @@ CodeSlot* find_slot(Tables& t, std::uint32_t first, const void* code) noexcept {
   return add_code(t, sink, py, code, fingerprint);
 }
 
-// ---- memos ---------------------------------------------------------------------------------------
+// ---- memos -------------------------------------------------------------------------------------
 
 // The last stack seen by threads that share this memo (mostly one). A memo only saves look-ups:
 // what it says holds for any thread whose frames are equal. So it needs no owner, no thread-local

@@ -13,8 +13,8 @@
 //   * The first optimizer called leads at once: for a GAN whose iteration is D, G the edge of the
 //     first iteration is D's, half an iteration early.
 //   * An optimizer first seen after the leader that is called exactly once in the leader's first
-//     round, or in three rounds running, takes over (the last such one in the round): from the second
-//     iteration on the edge is G's. No edge is lost or doubled in the change.
+//     round, or in three rounds running, takes over (the last such one in the round): from the
+//     second iteration on the edge is G's. No edge is lost or doubled in the change.
 //   * An optimizer called twice without the leader in between (the leader's step was skipped, or it
 //     is done training) gives the edge in its stead, one call late but with the right time; the
 //     third time running it becomes the leader.

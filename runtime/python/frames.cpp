@@ -39,7 +39,7 @@ const char* text_of(State state) noexcept {
   return "";
 }
 
-// ---- reads that cannot fault ---------------------------------------------------------------------
+// ---- reads that cannot fault -------------------------------------------------------------------
 
 // Reads own memory through the kernel: a bad address is an error, not a signal. Old seccomp
 // profiles refuse process_vm_readv; a pipe does the same with plain write and read.
@@ -82,7 +82,7 @@ class CarefulReader {
   int pipe_[2] = {-1, -1};
 };
 
-// ---- self-check ----------------------------------------------------------------------------------
+// ---- self-check --------------------------------------------------------------------------------
 
 class SelfCheck {
  public:
@@ -189,7 +189,7 @@ class SelfCheck {
   CarefulReader reader_;
 };
 
-// ---- finding the interpreter ---------------------------------------------------------------------
+// ---- finding the interpreter -------------------------------------------------------------------
 
 template <class T>
 T symbol(const char* name) noexcept {

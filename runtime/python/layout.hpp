@@ -2,10 +2,10 @@
 //
 // Where CPython keeps what we read, per version. Private to runtime/python and the stack table.
 //
-// Offsets are bytes, for x86-64 and aarch64 release builds with the GIL. 3.8 to 3.13 were printed by
-// programs compiled against each version's own headers (a minor version keeps them: extension
-// modules depend on it), 3.14 was read from its headers. None of them is believed before the
-// self-check in frames.cpp has passed.
+// Offsets are bytes, for 64-bit release builds with the GIL. 3.8 to 3.13 were printed by programs
+// compiled against each version's own headers (a minor version keeps them: extension modules depend
+// on it), 3.14 was read from its headers. None of them is believed before the self-check in
+// frames.cpp has passed.
 #pragma once
 
 #include <cstdint>
@@ -164,9 +164,9 @@ template <class Visitor>
 }
 
 // Tells code objects apart that stood at the same address one after the other (3,000 exec'd
-// functions share some 500 addresses). From 3.12 on each code object has a number of its own; before
-// that, what is cheap to read and differs: without the name's hash exec'd functions get mixed up.
-// Never 0.
+// functions share some 500 addresses). From 3.12 on each code object has a number of its own;
+// before that, what is cheap to read and differs: without the name's hash exec'd functions get
+// mixed up. Never 0.
 [[gnu::always_inline]] inline std::uint64_t fingerprint(const Layout& l,
                                                         const char* code) noexcept {
   if (l.version != 0) {

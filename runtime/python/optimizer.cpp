@@ -9,8 +9,8 @@
 namespace gpubusy::runtime::python {
 namespace {
 
-// Characters of a str object: 1, 2 or 4 bytes each; data is nullptr for a legacy string (before 3.12,
-// subclasses only), which never names code.
+// Characters of a str object: 1, 2 or 4 bytes each; data is nullptr for a legacy string (before
+// 3.12, subclasses only), which never names code.
 struct Text {
   const char* data;
   std::int64_t length;
@@ -50,7 +50,8 @@ constexpr std::int64_t kFileLength = sizeof kFile - 1;
 [[gnu::noinline]] bool comes_from_torch(const Layout& l, const char* code) noexcept {
   const Text file = text_of(l, load<const char*>(code, l.file));
   const std::int64_t from = file.length - kFileLength;
-  return equals_at(file, from, kFile, kFileLength) && (from == 0 || equals_at(file, from - 1, "/", 1));
+  return equals_at(file, from, kFile, kFileLength) &&
+         (from == 0 || equals_at(file, from - 1, "/", 1));
 }
 
 [[gnu::always_inline]] inline bool is_wrapper(const Layout& l, const char* code) noexcept {

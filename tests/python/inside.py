@@ -487,6 +487,37 @@ def case_optimizer():
     assert results == [(0, False)]
 
 
+def case_lines():
+    """Every instruction of every function of some modules of the standard library."""
+    global checks
+    import importlib
+    import types
+    truth = ctypes.pythonapi.PyCode_Addr2Line
+    truth.argtypes = [ctypes.py_object, ctypes.c_int]
+    seen = set()
+
+    def visit(code):
+        global checks
+        if code in seen:
+            return
+        seen.add(code)
+        table = code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
+        for offset in range(0, len(code.co_code), 2):
+            want = truth(code, offset)
+            got = P.gb_line(table, len(table), code.co_firstlineno, sys.version_info[1], offset)
+            # A negative line: the instruction has none.
+            assert got == (want if want >= 0 else code.co_firstlineno), (code, offset, got, want)
+            checks += 1
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                visit(constant)
+    for name in ("argparse", "asyncio.base_events", "decimal", "inspect", "pickle", "typing",
+                 "unittest.case", "ctypes", "dataclasses", "ast", "tarfile"):
+        module = importlib.import_module(name)
+        with open(module.__file__, "rb") as f:
+            visit(compile(f.read(), module.__file__, "exec"))
+
+
 def case_bench():
     for depth in (10, 20, 50):
         # Two frames here are the module's and this one's.

@@ -205,6 +205,11 @@ EXPORT double gb_bench(int what, int batches) {
   return times[times.size() / 2];
 }
 
+EXPORT int gb_line(const char* table, int size, int first_line, int minor, unsigned offset) {
+  return analysis::line_of(std::string(table, static_cast<std::size_t>(size)), first_line, minor,
+                           offset);
+}
+
 // After Py_Finalize: prints what a capture finds.
 EXPORT void gb_check_at_exit(void) {
   std::atexit([] {

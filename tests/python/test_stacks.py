@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every interpreter that is installed, every case of inside.py. Each runs in a process of its own."""
+"""Every interpreter that is installed, every case of inside.py, each in a process of its own."""
 import os
 import subprocess
 
@@ -7,12 +7,13 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = ["recursion", "generators", "asyncio", "threads", "race", "shapes", "names", "reuse",
-         "offsets", "fork", "refusal", "foreign", "exit", "daemon", "unknown", "optimizer", "bench"]
+         "offsets", "lines",
+         "fork", "refusal", "foreign", "exit", "daemon", "unknown", "optimizer", "bench"]
 
 
 def run(python, *args, **kwargs):
-    return subprocess.run([python, "-X", "utf8", *args], capture_output=True, text=True, timeout=300,
-                          errors="replace", **kwargs)
+    return subprocess.run([python, "-X", "utf8", *args], capture_output=True, text=True,
+                          timeout=300, errors="replace", **kwargs)
 
 
 @pytest.mark.parametrize("case", CASES)
