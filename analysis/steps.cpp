@@ -232,7 +232,8 @@ void Splitter::by_host(const Gap& gap, std::uint32_t step, std::uint64_t begin,
     piece.ns = until - at;
     piece.host = segment.state;
     piece.call = segment.call;
-    const std::uint64_t stretch = last ? kNever : segment_end - segment.begin_ns;
+    // Nothing is known of what comes behind the last call: count what lies before the step's end.
+    const std::uint64_t stretch = (last ? end : segment_end) - segment.begin_ns;
     switch (segment.state) {
       case HostState::kOutside:
         piece.before_call = segment.call;

@@ -22,6 +22,7 @@ constexpr std::size_t kTopKernels = 5;
 constexpr std::size_t kTopCalls = 5;
 constexpr std::size_t kTopCopies = 6;
 constexpr std::size_t kTopNotices = 6;
+constexpr std::size_t kLeastName = 24;  // of a table's first column, if its cells are that long
 
 enum class Style { kPlain, kBold, kDim, kGood, kBad, kWarn };
 
@@ -52,6 +53,15 @@ std::string printable(const std::string& text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return out;
+}
+
+std::string first_characters(const std::string& text, std::size_t count) {
+  std::size_t at = 0;
+  for (; at < text.size(); ++at) {
+    const bool starts = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+    if (starts && count-- == 0) break;
+  }
+  return text.substr(0, at);
 }
 
 class Page {
@@ -93,8 +103,15 @@ class Page {
     };
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find(' ', at), text.size());
-      const std::string word = text.substr(at, end - at);
-      const std::size_t length = length_of(word);
+      std::string word = text.substr(at, end - at);
+      at = end + 1;
+      std::size_t length = length_of(word);
+      if (const std::size_t room = width_ - indent; length > room) {  // a path, a name
+        const std::string head = first_characters(word, room);
+        at = end - (word.size() - head.size());
+        word = head;
+        length = room;
+      }
       if (used > 0 && indent + used + 1 + length > width_) flush();
       if (used > 0) {
         current += ' ';
@@ -102,7 +119,6 @@ class Page {
       }
       current += word;
       used += length;
-      at = end + 1;
     }
     if (used > 0) flush();
   }
@@ -126,7 +142,8 @@ class Page {
   std::string out_;
 };
 
-// A table with columns as wide as their longest cell; the first column takes what is left.
+// A table with columns as wide as their longest cell; the first column takes what is left, and the
+// last ones go where even that is too little.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
@@ -134,22 +151,24 @@ class Table {
   bool empty() const { return rows_.size() < 2; }
 
   void print(Page& page, std::size_t last_left = 0) const {
-    const std::size_t columns = rows_.front().size();
-    std::vector<std::size_t> widths(columns);
-    for (const auto& row : rows_) {
-      for (std::size_t c = 0; c < columns; ++c) widths[c] = std::max(widths[c], length_of(row[c]));
-    }
+    const std::size_t all = rows_.front().size();
+    std::vector<std::size_t> widths(all);
     std::size_t rest = 2;
-    for (std::size_t c = 1; c < columns; ++c) rest += widths[c] + 2;
-    const std::size_t room = page.width() > rest + 16 ? page.width() - rest : 16;
-    widths[0] = std::min(widths[0], room);
+    for (std::size_t c = 0; c < all; ++c) {
+      for (const auto& row : rows_) widths[c] = std::max(widths[c], length_of(row[c]));
+      if (c > 0) rest += widths[c] + 2;
+    }
+    std::size_t columns = all;
+    const std::size_t least = std::min(widths[0], kLeastName);
+    for (; columns > 1 && rest + least > page.width(); --columns) rest -= widths[columns - 1] + 2;
+    widths[0] = std::min(widths[0], page.width() - rest);
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       std::string text = "  ";
       for (std::size_t c = 0; c < columns; ++c) {
         const std::string cell =
             c == 0 ? shorten(rows_[r][c], widths[0], page.ascii()) : rows_[r][c];
         const std::string fill(widths[c] - length_of(cell), ' ');
-        const bool left = c == 0 || c + last_left >= columns;
+        const bool left = c == 0 || c + last_left >= all;
         if (c > 0) text += "  ";
         text += left ? cell + fill : fill + cell;
       }
@@ -261,11 +280,11 @@ std::string copy_kind(const CopyRow& c) {
 
 void tables(Page& page, const ProcessReport& p) {
   const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
-  const std::string per = p.has_steps() ? "/step" : "";
+  const std::string per = p.has_steps() ? ", per step" : "";
   const Summary& s = p.summary;
   if (!s.copies.empty()) {
-    page.heading("Copies");
-    Table table({"", "count" + per, "bytes" + per, "GB/s", "device ms" + per, "host ms" + per, "at"});
+    page.heading("Copies" + per);
+    Table table({"", "count", "bytes", "GB/s", "device ms", "host ms", "at"});
     for (std::size_t i = 0; i < std::min(kTopCopies, s.copies.size()); ++i) {
       const CopyRow& c = s.copies[i];
       table.add({copy_kind(c), count_text(static_cast<double>(c.count) / steps),
@@ -277,9 +296,9 @@ void tables(Page& page, const ProcessReport& p) {
     table.print(page, 1);
   }
   if (!s.kernels.empty()) {
-    page.heading(fmt::format("Kernels (top {} of {})", std::min(kTopKernels, s.kernels.size()),
-                             s.kernels.size()));
-    Table table({"", "count" + per, "ms" + per, "mean us", "share"});
+    page.heading(fmt::format("Kernels (top {} of {}){}", std::min(kTopKernels, s.kernels.size()),
+                             s.kernels.size(), per));
+    Table table({"", "count", "ms", "mean us", "share"});
     for (std::size_t i = 0; i < std::min(kTopKernels, s.kernels.size()); ++i) {
       const KernelRow& k = s.kernels[i];
       table.add({printable(k.name), count_text(static_cast<double>(k.count) / steps),
@@ -291,8 +310,9 @@ void tables(Page& page, const ProcessReport& p) {
   }
   if (!s.by_call.empty()) {
     page.heading(
-        fmt::format("CUDA calls by host time (top {})", std::min(kTopCalls, s.by_call.size())));
-    Table table({"", "count" + per, "ms" + per, "mean us", "longest us"});
+        fmt::format("CUDA calls by host time (top {} of {}){}",
+                    std::min(kTopCalls, s.by_call.size()), s.by_call.size(), per));
+    Table table({"", "count", "ms", "mean us", "longest us"});
     for (std::size_t i = 0; i < std::min(kTopCalls, s.by_call.size()); ++i) {
       const CallRow& c = s.by_call[i];
       table.add({printable(c.name), count_text(static_cast<double>(c.count) / steps),
@@ -347,7 +367,7 @@ void coverage(Page& page, const ProcessReport& p) {
     page.wrapped(fmt::format("  {} ", page.dot()), printable(p.notices[i]));
   }
   if (p.notices.size() > kTopNotices) {
-    page.wrapped("  ", fmt::format("… and {} more notices.", p.notices.size() - kTopNotices));
+    page.wrapped("  ", fmt::format("... and {} more notices.", p.notices.size() - kTopNotices));
   }
 }
 

@@ -438,7 +438,8 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
   const auto fail = [&](std::string text) {
     return tl::make_unexpected(Error{fmt::format("{}: {}", name, text)});
   };
-  std::vector<std::byte> page(sizeof(FileHeader));
+  static_assert(sizeof(FileHeader) <= kHeaderSize);
+  std::vector<std::byte> page(kHeaderSize);
   const std::size_t got = source.read(0, page.data(), page.size());
   if (got < page.size()) {
     return fail(fmt::format("has {} bytes; a recording has at least {}", got, page.size()));
@@ -463,9 +464,9 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
     return fail(fmt::format("has format version {}; this gpubusy reads 1 to {}", recording.version,
                             kFormatVersion));
   }
-  if (header_size < sizeof(FileHeader) || header_size > kMaxHeaderSize) {
+  if (header_size < kHeaderSize || header_size > kMaxHeaderSize) {
     return fail(fmt::format("has a header of {} bytes; expected {} to {}", header_size,
-                            sizeof(FileHeader), kMaxHeaderSize));
+                            kHeaderSize, kMaxHeaderSize));
   }
   if (block_size < kMinBlockSize || block_size > kMaxBlockSize || block_size % 8 != 0) {
     return fail(fmt::format("has blocks of {} bytes; expected a multiple of 8 from {} to {}",

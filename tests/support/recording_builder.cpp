@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "recording/reader.hpp"
+#include "tests/support/memory_source.hpp"
 
 namespace gpubusy::testing {
 namespace {
@@ -20,21 +21,6 @@ T record(rec::RecordType type, std::uint32_t value) {
   out.header.value = value;
   return out;
 }
-
-class Memory final : public rec::ByteSource {
- public:
-  explicit Memory(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
-  std::uint64_t size() const override { return bytes_.size(); }
-  std::size_t read(std::uint64_t offset, void* out, std::size_t size) const override {
-    if (offset >= bytes_.size()) return 0;
-    const std::size_t count = std::min<std::size_t>(size, bytes_.size() - offset);
-    std::memcpy(out, bytes_.data() + offset, count);
-    return count;
-  }
-
- private:
-  const std::vector<std::byte>& bytes_;
-};
 
 }  // namespace
 
@@ -396,7 +382,7 @@ void RecordingBuilder::write(const std::string& path) const {
 
 rec::Recording RecordingBuilder::read() const {
   const std::vector<std::byte> data = bytes();
-  auto recording = rec::read_source("built", Memory(data));
+  auto recording = rec::read_source("built", MemorySource(data.data(), data.size()));
   if (!recording) {
     std::fprintf(stderr, "%s\n", recording.error().message.c_str());
     std::abort();

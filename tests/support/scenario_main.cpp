@@ -29,6 +29,7 @@ std::vector<RecordingBuilder> build(const std::string& scenario) {
     out[1].rank(1, 2, 1);
     return out;
   }
+  if (scenario == "golden") return {t::golden()};
   if (scenario == "million") return {t::many_calls(1'000'000)};
   return {};
 }
@@ -40,7 +41,7 @@ int main(int count, char** arguments) {
   const std::vector<RecordingBuilder> recordings =
       count >= 3 ? build(arguments[1]) : std::vector<RecordingBuilder>{};
   if (recordings.empty()) {
-    std::fputs("usage: gpubusy_scenario starved|pinned|launches|everything|ranks|million DIRECTORY"
+    std::fputs("usage: gpubusy_scenario starved|pinned|launches|everything|ranks|golden|million DIRECTORY"
                " [report|json|recording]\n", stderr);
     return 2;
   }

@@ -139,6 +139,40 @@ RecordingBuilder everything(std::uint32_t pid) {
   return b;
 }
 
+RecordingBuilder golden() {
+  RecordingBuilder b(4242, 2048);
+  b.rank(3, 8, 1).lost(5).command({"python", "-u", "train.py", ""});
+  b.setting("GPUBUSY_ACTIVE=2");
+  b.notice(RecordingBuilder::kStart + 5, rec::NoticeKind::kPython, "Python 3.99 is not known");
+  b.device(0, "NVIDIA H200");
+  b.thread(4242, "python");
+  b.stream(7, 0);
+  const std::uint32_t kernel = b.kernel("_Z6kernelPfi");
+  const std::uint32_t graph = b.graph(3, 2, 1);
+  CallOptions o;
+  o.python_stack = b.frame(b.frame(0, kScript, "<module>", 70), kScript, "main", 58);
+  std::uint64_t t = RecordingBuilder::kStart + kMs;
+  b.window(WindowEvent::kBegin, t, 0, 4, 2);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    b.device_time(b.copy(t + 10 * kUs, t + 20 * kUs, 4096, CopyDirection::kHostToDevice,
+                         MemoryKind::kPinned, true, o), t + 15 * kUs, t + 25 * kUs, o);
+    b.device_time(b.launch(t + 30 * kUs, t + 35 * kUs, kernel, o), t + 40 * kUs, t + 90 * kUs, o);
+    CallOptions other = o;
+    other.thread = 4243;
+    b.device_time(b.graph_launch(t + 40 * kUs, t + 45 * kUs, graph, other), t + 95 * kUs,
+                  t + 120 * kUs, other);
+    b.memset(t + 130 * kUs, t + 135 * kUs, 64, other);
+    b.alloc(t + 140 * kUs, t + 150 * kUs, 1 << 20, o);
+    b.free(t + 150 * kUs, t + 160 * kUs, o);
+    b.sync(t + 200 * kUs, t + 300 * kUs, o);
+    t += kMs;
+    b.step_edge(t, 4 + i);
+  }
+  b.lost_record(t, 5);
+  b.window(WindowEvent::kEnd, t, 0, 4, 2);
+  return b;
+}
+
 RecordingBuilder many_calls(std::uint64_t calls) {
   RecordingBuilder b;
   b.device(0, "NVIDIA H200");

@@ -33,6 +33,10 @@ RecordingBuilder launch_bound_loop(int steps, int launches, std::uint64_t gap_us
 // stream, graph launches, all copy kinds, memsets, untimed and failed calls, hostile names.
 RecordingBuilder everything(std::uint32_t pid = 5151);
 
+// What tests/golden/format-1.gpubusy was written from: small, in short blocks, two threads, every
+// type of record. The file in the repository stays as it is for ever; this may not change either.
+RecordingBuilder golden();
+
 // A recording with about `calls` calls, for speed.
 RecordingBuilder many_calls(std::uint64_t calls);
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "analysis/timeline.hpp"
+#include "tests/support/recording_builder.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using recording::CopyDirection;
+using recording::MemoryKind;
+using testing::CallOptions;
+using testing::RecordingBuilder;
+
+TEST(AnalysisTimeline, JoinsTimesWithCalls) {
+  RecordingBuilder b;
+  const std::uint32_t kernel = b.kernel("k");
+  CallOptions d1;
+  d1.device = 1;
+  d1.stream = 13;
+  const std::uint32_t first = b.launch(100, 110, kernel);
+  const std::uint32_t second = b.launch(200, 210, kernel, d1);
+  const std::uint32_t copy =
+      b.copy(300, 310, 64, CopyDirection::kHostToDevice, MemoryKind::kPinned, true);
+  b.device_time(second, 220, 260, d1);  // times come in any order
+  b.device_time(first, 120, 150);
+  b.device_time(copy, 140, 340);  // wrong clock, see below
+  b.device_time(999, 1, 2);       // nobody asked for it
+  const recording::Recording r = b.read();
+  const Timeline t = build_timeline(r);
+  ASSERT_EQ(t.ops.size(), 3u);
+  EXPECT_EQ(t.coverage.orphan_times, 1u);
+  EXPECT_EQ(t.coverage.expected, 3u);
+  EXPECT_EQ(t.coverage.timed, 3u);
+  ASSERT_EQ(t.devices.size(), 2u);
+  EXPECT_EQ(t.devices.at(1).ops.size(), 1u);
+  EXPECT_EQ(t.ops[t.devices.at(1).ops[0]].stream, 13u);
+  // The copy seems to begin 160 ns before its call: all of device 0 moves by that.
+  EXPECT_EQ(t.devices.at(0).clock_correction_ns, 160u);
+  EXPECT_EQ(t.devices.at(0).busy, (std::vector<Interval>{{280, 500}}));
+  EXPECT_EQ(t.devices.at(0).kernel_busy, (std::vector<Interval>{{280, 310}}));
+  EXPECT_EQ(t.devices.at(1).clock_correction_ns, 0u);
+  const auto [from, to] = t.ops_of(2);
+  ASSERT_EQ(to - from, 1u);
+  EXPECT_EQ(t.ops[t.ops_by_call[from]].kind, OpKind::kCopy);
+}
+
+TEST(AnalysisTimeline, AClockTooFarOffIsNotCorrectedButSaid) {
+  RecordingBuilder b;
+  const std::uint32_t kernel = b.kernel("k");
+  b.device_time(b.launch(10'000'000, 10'000'010, kernel), 5'000'000, 5'000'100);
+  const Timeline t = build_timeline(b.read());
+  EXPECT_EQ(t.coverage.early_ops, 1u);
+  EXPECT_EQ(t.devices.at(0).clock_correction_ns, 0u);
+}
+
+TEST(AnalysisTimeline, SaysWhyWorkHasNoTime) {
+  RecordingBuilder b;
+  const std::uint32_t kernel = b.kernel("k");
+  const auto launch = [&](std::uint64_t at, std::uint16_t flags, std::int32_t result = 0) {
+    CallOptions o;
+    o.flags = flags;
+    o.result = result;
+    return b.launch(at, at + 1, kernel, o);
+  };
+  launch(10, recording::kCallUntimedCapture);
+  launch(20, recording::kCallUntimedLimit);
+  launch(30, recording::kCallTimed);
+  launch(40, 0);
+  launch(50, recording::kCallCaptured);  // no work of its own
+  launch(60, 0, 700);                    // failed: no work
+  b.device_time(launch(70, recording::kCallTimed), 80, 90);
+  b.copy(100, 101, 0, CopyDirection::kHostToDevice, MemoryKind::kPinned, true);    // nothing to do
+  b.copy(110, 111, 8, CopyDirection::kHostToHost, MemoryKind::kPageable, false);  // no device
+  const Timeline t = build_timeline(b.read());
+  EXPECT_EQ(t.coverage.expected, 5u);
+  EXPECT_EQ(t.coverage.timed, 1u);
+  EXPECT_EQ(t.coverage.untimed_capture, 1u);
+  EXPECT_EQ(t.coverage.untimed_limit, 1u);
+  EXPECT_EQ(t.coverage.untimed_pending, 1u);
+  EXPECT_EQ(t.coverage.untimed_off, 1u);
+  EXPECT_EQ(t.coverage.captured, 1u);
+  EXPECT_EQ(t.coverage.failed_calls, 1u);
+  EXPECT_EQ(t.untimed_ns, (std::vector<std::uint64_t>{10, 20, 30, 40}));
+}
+
+TEST(AnalysisTimeline, AGraphLaunchMayHaveManyTimes) {
+  RecordingBuilder b;
+  const std::uint32_t g = b.graph_launch(10, 20, b.graph(2, 0, 0));
+  b.device_time(g, 30, 40, {}, 0, recording::TimeSource::kCupti, 1);
+  b.device_time(g, 45, 50, {}, 0, recording::TimeSource::kCupti, 2);
+  const Timeline t = build_timeline(b.read());
+  EXPECT_EQ(t.ops.size(), 2u);
+  EXPECT_EQ(t.coverage.expected, 1u);
+  EXPECT_EQ(t.coverage.timed, 1u);
+  const auto [from, to] = t.ops_of(0);
+  EXPECT_EQ(to - from, 2u);
+}
+
+TEST(AnalysisTimeline, WhichCallsWaitForTheDevice) {
+  RecordingBuilder b;
+  b.sync(10, 20);
+  b.copy(30, 40, 8, CopyDirection::kDeviceToHost, MemoryKind::kPinned, false);
+  b.copy(50, 60, 8, CopyDirection::kDeviceToHost, MemoryKind::kPageable, true);
+  b.copy(70, 80, 8, CopyDirection::kDeviceToHost, MemoryKind::kPinned, true);
+  b.copy(90, 91, 8, CopyDirection::kDeviceToDevice, MemoryKind::kDevice, false);
+  b.launch(95, 96, b.kernel("k"));
+  const recording::Recording r = b.read();
+  std::vector<bool> waits;
+  for (const auto& call : r.calls) waits.push_back(waits_for_device(call));
+  EXPECT_EQ(waits, (std::vector<bool>{true, true, true, false, false, false}));
+}
+
+}  // namespace
+}  // namespace gpubusy::analysis
