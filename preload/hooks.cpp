@@ -59,6 +59,7 @@ template <recording::Category kCategory, class Call, class Payload>
   runtime::CallScope scope(site);
   scope.start();
   const auto result = call();
+  runtime::KeepErrno keep;
   const int code = static_cast<int>(result);
   scope.stop(code);
   if (scope.records() || runtime::is_always_seen(kCategory)) {

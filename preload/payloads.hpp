@@ -305,9 +305,12 @@ template <class Function>
 LaunchPayload launched(Function function, recording::Layer layer, const Shape& s) noexcept {
   LaunchPayload p{};
   p.kernel = runtime::kernel_id(reinterpret_cast<const void*>(function), layer);
-  p.grid[0] = s.grid.x, p.grid[1] = s.grid.y, p.grid[2] = s.grid.z;
-  p.block[0] = s.block.x, p.block[1] = s.block.y, p.block[2] = s.block.z;
   p.shared_bytes = static_cast<std::uint32_t>(s.shared);
+  p.grid_x = s.grid.x;
+  p.grid_y = static_cast<std::uint16_t>(s.grid.y), p.grid_z = static_cast<std::uint16_t>(s.grid.z);
+  p.block_x = static_cast<std::uint16_t>(s.block.x);
+  p.block_y = static_cast<std::uint16_t>(s.block.y);
+  p.block_z = static_cast<std::uint16_t>(s.block.z);
   return p;
 }
 

@@ -142,30 +142,33 @@ enum CallFlags : std::uint16_t {
   kCallTimed = 4,          // a DeviceTimeRecord follows for this correlation
   kCallUntimedCapture = 8,  // not timed, since a capture was active somewhere
   kCallUntimedLimit = 16,  // not timed, since the timer pool was exhausted
+  kCallLong = 32,          // CallRecord::duration counts kLongDurationUnit
 };
+inline constexpr std::uint32_t kLongDurationUnit = 1024;  // ns; calls of 4.3 s and more
 
 struct CallRecord {
   RecordHeader header;  // value: correlation id, unique in the file, from 1
   std::uint64_t start_ns;
-  std::uint64_t end_ns;
-  std::uint16_t api;  // index into kFunction definitions
-  std::uint16_t flags;  // CallFlags
-  std::int32_t result;  // cudaError_t or CUresult
+  std::uint32_t duration;  // ns, or kLongDurationUnit with kCallLong
+  std::uint16_t api;       // index into kFunction definitions
+  std::uint16_t flags;     // CallFlags
   std::uint32_t python_stack;  // StackNode id, 0: none
   std::uint32_t native_stack;  // StackNode id, 0: none
-  std::uint32_t stream;  // Stream id, 0: call has no stream
-  std::int16_t device;   // current device, -1: not known
-  std::uint16_t reserved;
+  std::uint32_t stream;        // Stream id, 0: call has no stream
+  std::int16_t result;         // cudaError_t or CUresult
+  std::int16_t device;         // current device, -1: not known
 };
-static_assert(sizeof(CallRecord) == 48);
+static_assert(sizeof(CallRecord) == 40);
 
 struct LaunchPayload {
-  std::uint32_t kernel;  // Kernel id
-  std::uint32_t grid[3];
-  std::uint32_t block[3];
+  std::uint32_t kernel;        // Kernel id
   std::uint32_t shared_bytes;  // dynamic
+  std::uint32_t grid_x;
+  std::uint16_t grid_y, grid_z;              // CUDA's limits: 65,535
+  std::uint16_t block_x, block_y, block_z;   // 1,024
+  std::uint16_t reserved;
 };
-static_assert(sizeof(LaunchPayload) == 32);
+static_assert(sizeof(LaunchPayload) == 24);
 
 struct GraphLaunchPayload {
   std::uint64_t graph_exec;  // handle

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <memory>
 #include <string_view>
 #include <type_traits>
@@ -32,7 +33,8 @@ bool plausible(std::uint64_t start_ns, std::uint64_t end_ns) {
 }
 
 constexpr std::size_t kPayloadSize = 32;  // of the largest payload of a call
-static_assert(sizeof(LaunchPayload) <= kPayloadSize && sizeof(GraphLaunchPayload) <= kPayloadSize &&
+static_assert(sizeof(Launch) == kPayloadSize &&
+              sizeof(LaunchPayload) <= kPayloadSize && sizeof(GraphLaunchPayload) <= kPayloadSize &&
               sizeof(CopyPayload) <= kPayloadSize && sizeof(MemsetPayload) <= kPayloadSize &&
               sizeof(AllocPayload) <= kPayloadSize && sizeof(SyncPayload) <= kPayloadSize);
 
@@ -58,6 +60,21 @@ std::size_t payload_size(Category category) {
   }
   return 0;
 }
+
+// What is needed of a block's header, copied out of the file's bytes.
+struct BlockHeaderBytes {
+  std::uint32_t magic = 0, thread_id = 0, sequence = 0, committed = 0, writer = 0;
+  explicit BlockHeaderBytes(const std::byte* data) {
+    const auto field = [data](std::uint32_t& out, std::size_t offset) {
+      std::memcpy(&out, data + offset, sizeof out);
+    };
+    field(magic, offsetof(BlockHeader, magic));
+    field(thread_id, offsetof(BlockHeader, thread_id));
+    field(sequence, offsetof(BlockHeader, sequence));
+    field(committed, offsetof(BlockHeader, committed));
+    field(writer, offsetof(BlockHeader, writer));
+  }
+};
 
 // The bytes of one record, header included.
 class RecordView {
@@ -110,6 +127,31 @@ class Parser {
   std::map<std::pair<WindowKind, std::uint32_t>, Window> windows_;
   std::uint64_t lost_ = 0;
   std::uint64_t last_ns_ = 0;
+};
+
+// A full block is copied before it is emptied: after a death in between, or while the process runs,
+// the same (writer, sequence) may be found twice. The one with more in it counts.
+class LiveBlockFilter {
+ public:
+  void note(const BlockHeaderBytes& header, std::uint64_t at) {
+    if (header.magic != kBlockMagic) return;
+    const auto [it, fresh] = best_.try_emplace(key(header), Best{header.committed, at});
+    if (!fresh && header.committed > it->second.committed) it->second = {header.committed, at};
+  }
+  bool counts(const BlockHeaderBytes& header, std::uint64_t at) const {
+    if (header.magic != kBlockMagic) return true;  // the parser says what is wrong with it
+    const auto it = best_.find(key(header));
+    return it == best_.end() || it->second.at == at;
+  }
+
+ private:
+  struct Best {
+    std::uint32_t committed;
+    std::uint64_t at;
+  };
+  using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
+  static Key key(const BlockHeaderBytes& h) { return {h.writer, h.thread_id, h.sequence}; }
+  std::map<Key, Best> best_;
 };
 
 void Parser::block(const std::byte* data, std::size_t block_size, std::size_t available,
@@ -222,11 +264,15 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
 
 bool Parser::call(RecordHeader header, RecordView view, std::uint32_t thread_id) {
   CallRecord record;
-  if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
+  if (!view.fixed(record)) return false;
+  const bool is_long = (record.flags & kCallLong) != 0;
+  const std::uint64_t duration =
+      is_long ? std::uint64_t{record.duration} * kLongDurationUnit : record.duration;
+  if (!plausible(record.start_ns, record.start_ns + duration)) return false;
   Call call;
   std::memset(static_cast<void*>(&call), 0, sizeof call);
   call.start_ns = record.start_ns;
-  call.end_ns = record.end_ns;
+  call.end_ns = record.start_ns + duration;
   call.correlation = header.value;
   call.thread_id = thread_id;
   call.python_stack = record.python_stack;
@@ -242,7 +288,7 @@ bool Parser::call(RecordHeader header, RecordView view, std::uint32_t thread_id)
   std::memcpy(static_cast<void*>(&call.launch), view.data() + sizeof record, payload);
   recording_.calls.push_back(call);
   payload_bytes_.push_back(static_cast<std::uint8_t>(payload));
-  seen(record.end_ns);
+  seen(call.end_ns);
   return true;
 }
 
@@ -368,6 +414,12 @@ void Parser::resolve_categories() {
     const Category category = known ? recording_.apis[call.api].category : Category::kOther;
     if (known && payload_bytes_[i] >= payload_size(category)) {
       call.category = category;
+      if (category == Category::kLaunch) {
+        LaunchPayload p;
+        std::memcpy(&p, static_cast<const void*>(&call.launch), sizeof p);
+        call.launch = {p.kernel, {p.grid_x, p.grid_y, p.grid_z},
+                       {p.block_x, p.block_y, p.block_z}, p.shared_bytes};
+      }
     } else {
       ++recording_.bad_records;  // kept as a call of kind "other": its times are good
     }
@@ -514,6 +566,11 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
   const std::uint64_t behind = size > header_size ? size - header_size : 0;
   std::vector<std::byte> buffer(
       static_cast<std::size_t>(std::min<std::uint64_t>(block_size, behind)));
+  LiveBlockFilter filter;
+  for (std::uint64_t at = header_size; at < size; at += block_size) {
+    std::byte head[sizeof(BlockHeader)];
+    if (source.read(at, head, sizeof head) == sizeof head) filter.note(BlockHeaderBytes(head), at);
+  }
   Parser parser(recording);
   std::uint64_t index = 0;
   for (std::uint64_t at = header_size; at < size; at += block_size, ++index) {
@@ -522,8 +579,9 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
         source.read(at, buffer.data(), std::min(buffer.size(), sizeof(BlockHeader)));
     std::size_t available = head;
     if (head == sizeof(BlockHeader)) {
-      std::uint32_t committed;
-      std::memcpy(&committed, buffer.data() + offsetof(BlockHeader, committed), sizeof committed);
+      const BlockHeaderBytes header(buffer.data());
+      if (!filter.counts(header, at)) continue;
+      const std::uint32_t committed = header.committed;
       const std::uint64_t there =
           std::min<std::uint64_t>({block_size, size - at, buffer.size()});
       const std::uint64_t wanted =

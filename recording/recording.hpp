@@ -25,6 +25,12 @@ struct Api {
   Layer layer = Layer::kRuntime;
 };
 
+struct Launch {
+  std::uint32_t kernel;
+  std::uint32_t grid[3], block[3];
+  std::uint32_t shared_bytes;
+};
+
 struct Call {
   std::uint64_t start_ns, end_ns;
   std::uint32_t correlation;
@@ -37,7 +43,7 @@ struct Call {
   std::int16_t device;
   Category category;
   union {
-    LaunchPayload launch;
+    Launch launch;
     GraphLaunchPayload graph_launch;
     CopyPayload copy;
     MemsetPayload memset;

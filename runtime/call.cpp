@@ -41,7 +41,6 @@ void CallScope::stop(int result) noexcept {
   end_ns_ = now_ns();
   result_ = result;
   if (!records() || ticket_.state != Timing::kTimed) return;
-  KeepErrno keep;
   // At once, so that the end event stands as close behind the work as it can.
   ticket_.state = end_event(*thread_, ticket_, site_.stream, result != 0);
 }
@@ -68,19 +67,23 @@ void CallScope::fill(void* out, std::size_t size) noexcept {
   auto* r = static_cast<recording::CallRecord*>(out);
   r->header = {recording::RecordType::kCall, static_cast<std::uint16_t>(size), correlation_};
   r->start_ns = start_ns_;
-  r->end_ns = end_ns_;
+  const std::uint64_t duration = end_ns_ - start_ns_;
+  if (duration > 0xffffffffu) [[unlikely]] {
+    r->duration = static_cast<std::uint32_t>(duration / recording::kLongDurationUnit);
+    flags_ |= recording::kCallLong;
+  } else {
+    r->duration = static_cast<std::uint32_t>(duration);
+  }
   r->api = static_cast<std::uint16_t>(site_.api);
   r->flags = flags_;
-  r->result = result_;
   r->python_stack = python_stack_;
   r->native_stack = 0;
   r->stream = stream_id_;
+  r->result = static_cast<std::int16_t>(result_);
   r->device = device_;
-  r->reserved = 0;
 }
 
 void CallScope::write() noexcept {
-  KeepErrno keep;
   constexpr std::size_t kSize = sizeof(recording::CallRecord);
   describe(false);
   if (void* out = reserve_record(*thread_, kSize, end_ns_)) {
@@ -91,7 +94,6 @@ void CallScope::write() noexcept {
 
 void CallScope::done() noexcept {
   if (!watches_steps_) return;
-  KeepErrno keep;
   steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
   if (prelude_is_full()) [[unlikely]] end_prelude_for_size();
 }

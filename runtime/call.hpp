@@ -77,7 +77,8 @@ class CallScope {
   bool records() const noexcept { return thread_ != nullptr; }
   bool wants_end() const noexcept { return records() || watches_steps_; }
 
-  // In this order: start, the real call, stop, write (only if records()), done.
+  // In this order: start, the real call, stop, write (only if records()), done. The caller keeps
+  // errno from the end of the real call on.
   void start() noexcept {
     if (wants_end()) start_ns_ = now_ns();
   }
@@ -86,7 +87,6 @@ class CallScope {
   void write(const Payload& payload) noexcept {
     static_assert(sizeof(Payload) % 8 == 0);
     constexpr std::size_t kSize = sizeof(recording::CallRecord) + sizeof(Payload);
-    KeepErrno keep;
     describe(waits_for_device(payload));
     if (void* out = reserve_record(*thread_, kSize, end_ns_)) {
       fill(out, kSize);

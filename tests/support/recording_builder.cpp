@@ -197,10 +197,13 @@ std::uint32_t RecordingBuilder::call(std::uint64_t start, std::uint64_t end, std
                                      CallOptions options) {
   auto r = record<rec::CallRecord>(rec::RecordType::kCall, next_correlation_);
   r.start_ns = start;
-  r.end_ns = end;
+  const std::uint64_t duration = end - start;
+  const bool is_long = duration > 0xffffffffu;
+  r.duration = static_cast<std::uint32_t>(is_long ? duration / rec::kLongDurationUnit : duration);
   r.api = api;
   r.flags = options.flags;
-  r.result = options.result;
+  if (is_long) r.flags |= rec::kCallLong;
+  r.result = static_cast<std::int16_t>(options.result);
   r.python_stack = options.python_stack;
   r.stream = options.stream;
   r.device = options.device;
@@ -212,7 +215,7 @@ std::uint32_t RecordingBuilder::call(std::uint64_t start, std::uint64_t end, std
 
 std::uint32_t RecordingBuilder::launch(std::uint64_t start, std::uint64_t end,
                                        std::uint32_t kernel, CallOptions options) {
-  const rec::LaunchPayload p = {kernel, {108, 1, 1}, {256, 1, 1}, 0};
+  const rec::LaunchPayload p = {kernel, 0, 108, 1, 1, 256, 1, 1, 0};
   return call(start, end, api("cudaLaunchKernel", rec::Category::kLaunch), &p, sizeof p, options);
 }
 
