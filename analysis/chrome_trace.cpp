@@ -515,7 +515,7 @@ class Writer {
                 : "\"work of unknown kind\"";
   }
 
-  void kernel_args(const recording::LaunchPayload& launch, std::int16_t device) {
+  void kernel_args(const recording::Launch& launch, std::int16_t device) {
     const auto found = recording_.devices.find(device);
     const std::uint32_t sms =
         found == recording_.devices.end() ? 0 : found->second.properties.sm_count;

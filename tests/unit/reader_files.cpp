@@ -204,7 +204,7 @@ TEST_F(ReaderFiles, CountsWhatItCannotRead) {
   const AllocPayload payload = {};
   b.call(10, 20, b.api("cudaMemcpy", Category::kCopy), &payload, sizeof payload);  // too short
   b.call(30, 40, 999, &payload, sizeof payload);                                   // no such api
-  b.launch(50, 45, b.kernel("ends before it starts"));
+  b.device_time(1, 50, 45);  // ends before it starts
   const Recording r = b.read();
   EXPECT_EQ(r.unknown_records, 1u);
   EXPECT_EQ(r.bad_records, 4u);
