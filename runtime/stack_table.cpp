@@ -515,6 +515,7 @@ void reset_stack_table() noexcept {
 
 void reset_stack_table_after_fork() noexcept {
   KeepErrno keep;
+  python::after_fork();
   g_lock = PTHREAD_MUTEX_INITIALIZER;  // another thread of the parent may have held it
   for (Memo& memo : g_memos) memo.busy.store(false, std::memory_order_relaxed);
   if (Tables* old = g_tables.exchange(nullptr, std::memory_order_relaxed)) {

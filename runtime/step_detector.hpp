@@ -19,6 +19,8 @@
 //     is done training) gives the edge in its stead, one call late but with the right time; the
 //     third time running it becomes the leader.
 //   * D five times per G: D leads, five edges.
+//   * Optimizers of other threads (a model each) do the same only after a growing number of calls
+//     without the leader; where it comes back after all, the count stays the leader's.
 //
 // Not seen: a step() that launches nothing, and two calls of one optimizer's step() from the same
 // stack frame with no CUDA call of the thread in between (these count as one).
@@ -30,7 +32,7 @@ namespace gpubusy::runtime {
 
 struct StepEdges {
   int count = 0;
-  std::uint64_t time_ns[2] = {};  // rising
+  std::uint64_t time_ns[2] = {};  // never falls, also over all edges
 };
 
 class StepDetector {
@@ -106,6 +108,7 @@ class StepDetector {
  private:
   static constexpr std::uint32_t kRounds = 3;       // before a follower takes over
   static constexpr std::uint32_t kPatience = 2;     // rounds that the leader may be missing
+  static constexpr std::uint32_t kMostForeignPatience = 32;
   static constexpr std::uint64_t kStaleRounds = 64;
 
   struct Open {
@@ -122,6 +125,7 @@ class StepDetector {
     std::uint64_t round;        // of the last call
     std::uint32_t calls;        // in that round
     std::uint32_t streak;       // rounds running with exactly one call
+    std::uint32_t thread;       // that called it last
     std::uint64_t last_end_ns;
   };
 
@@ -135,7 +139,7 @@ class StepDetector {
   StepEdges close(Open& open) noexcept {
     open.used = false;
     if (open.last_end_ns == 0) return {};
-    return step_call_ended(open.optimizer, open.last_end_ns);
+    return step_call_ended(open.thread, open.optimizer, open.last_end_ns);
   }
 
   int index_of(const void* id) noexcept {
@@ -153,12 +157,14 @@ class StepDetector {
     } else {
       ++used_;
     }
-    optimizers_[i] = {id, 0, 0, 0, 0};
+    optimizers_[i] = {id, 0, 0, 0, 0, 0};
     return last_ = i;
   }
 
   void add_edge(StepEdges& edges, std::uint64_t time_ns) noexcept {
-    edges.time_ns[edges.count++] = time_ns;
+    // Threads' step() calls are known to have ended in another order than they ended in.
+    if (time_ns > last_edge_ns_) last_edge_ns_ = time_ns;
+    edges.time_ns[edges.count++] = last_edge_ns_;
     ++steps_;
     ++round_;
   }
@@ -167,6 +173,7 @@ class StepDetector {
     leader_ = index;
     leader_rounds_ = 0;
     missed_ = 0;
+    borrowed_ = 0;
     for (int i = 0; i < used_; ++i) optimizers_[i].streak = 0;
   }
 
@@ -179,7 +186,7 @@ class StepDetector {
       Optimizer& o = optimizers_[i];
       if (i == leader_) continue;
       o.streak = o.round == round_ && o.calls == 1 ? o.streak + 1 : 0;
-      if (i > leader_ && o.streak >= needed &&
+      if (i > leader_ && o.streak >= needed && o.thread == optimizers_[leader_].thread &&
           (found < 0 || o.last_end_ns > optimizers_[found].last_end_ns)) {
         found = i;
       }
@@ -187,16 +194,25 @@ class StepDetector {
     return found;
   }
 
-  StepEdges step_call_ended(const void* id, std::uint64_t time_ns) noexcept {
+  StepEdges step_call_ended(std::uint32_t thread, const void* id,
+                            std::uint64_t time_ns) noexcept {
     StepEdges edges;
     const int index = index_of(id);
     if (index < 0) return edges;
     Optimizer& o = optimizers_[index];
     const std::uint64_t previous_end_ns = o.last_end_ns;
-    const bool again = o.round == round_ && o.calls > 0;
+    o.thread = thread;
+    const std::uint32_t earlier_calls = o.round == round_ ? o.calls : 0;
     if (leader_ < 0) lead(index);
     if (index == leader_ && steps_ > 0) {
       missed_ = 0;
+      if (borrowed_ > 0) {  // its edges were given already, in the belief that it was gone
+        --borrowed_;
+        if (foreign_patience_ < kMostForeignPatience) foreign_patience_ *= 2;
+        ++round_;
+        o.last_end_ns = time_ns;
+        return edges;
+      }
       if (const int next = successor(); next >= 0) {
         lead(next);
         ++round_;  // this call opens the iteration that the new leader ends
@@ -209,8 +225,10 @@ class StepDetector {
       o.last_end_ns = time_ns;
       return edges;
     }
-    if (again) {
+    const bool foreign = optimizers_[leader_].thread != thread;
+    if (earlier_calls >= (foreign ? foreign_patience_ : 1)) {
       ++missed_;
+      if (foreign) ++borrowed_;
       add_edge(edges, previous_end_ns);
       if (missed_ > kPatience) {
         lead(index);
@@ -231,9 +249,11 @@ class StepDetector {
 
   std::uint64_t steps_ = 0;
   std::uint64_t round_ = 1;  // rises with each edge
+  std::uint64_t last_edge_ns_ = 0;
   int used_ = 0, last_ = -1;
   int leader_ = -1;
   std::uint32_t leader_rounds_ = 0, missed_ = 0;
+  std::uint32_t foreign_patience_ = 1, borrowed_ = 0;
   Open open_[kMaxThreads] = {};
   Optimizer optimizers_[kMaxOptimizers] = {};
 };

@@ -355,6 +355,8 @@ int walk(Frame* out, int max, bool* cut) noexcept {
   return collector.count;
 }
 
+void after_fork() noexcept { g_probing.store(false, std::memory_order_relaxed); }
+
 void forget_for_test() noexcept {
   g_state.store(State::kNoInterpreter, std::memory_order_release);
   g_failures.store(0);

@@ -43,6 +43,9 @@ struct Frame {
 // asks it now and then).
 int walk(Frame* out, int max, bool* cut = nullptr) noexcept;
 
+// In the child of a fork: a thread of the parent may have been inside probe().
+void after_fork() noexcept;
+
 // For tests: forgets the decision. Only while no other thread is inside.
 void forget_for_test() noexcept;
 // For tests: pretend that the interpreter is of this minor version (0: no pretence).

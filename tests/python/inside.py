@@ -431,6 +431,57 @@ def case_unknown():
     assert STATES[P.gb_probe()] == "ready"
 
 
+def case_seccomp():
+    """Without process_vm_readv (old container profiles) the self-check reads through a pipe."""
+    import platform
+    import struct
+    number = {"x86_64": 310, "aarch64": 270}[platform.machine()]
+    rules = [(0x20, 0, 0, 0),             # load the system call's number
+             (0x15, 0, 1, number),        # equal?
+             (0x06, 0, 0, 0x00050001),    # then EPERM
+             (0x06, 0, 0, 0x7fff0000)]    # else allow
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *r) for r in rules))
+    program = ctypes.create_string_buffer(
+        struct.pack("HxxxxxxP", len(rules), ctypes.addressof(code)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+    if libc.prctl(22, 2, program, 0, 0) != 0:
+        print("seccomp filters are not allowed here: not tested")
+        return
+    fds = len(os.listdir("/proc/self/fd"))
+    P.gb_pretend(0)
+    assert STATES[P.gb_probe()] == "ready"
+    assert len(os.listdir("/proc/self/fd")) == fds
+    check("after")
+    for minor in (8, 11, 12):
+        if minor != sys.version_info[1] and (minor > 10 or sys.version_info[1] > 10):
+            P.gb_pretend(minor)
+            for _ in range(5):
+                assert STATES[P.gb_probe()] in ("self-check", "none")
+
+
+def case_interpreters():
+    """Inside a subinterpreter: whatever is found, nothing breaks."""
+    try:
+        import _interpreters as interpreters  # 3.13
+    except ImportError:
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            return
+    for _ in range(3):
+        one = interpreters.create("legacy") if sys.version_info >= (3, 13) else (
+            interpreters.create())
+        interpreters.run_string(one, (
+            "try:\n import ctypes\nexcept ImportError:\n ctypes = None\n"
+            "def f(n):\n if n: return f(n - 1)\n"
+            " if ctypes: ctypes.PyDLL(%r).gb_capture(); ctypes.CDLL(%r).gb_capture()\nf(20)\n"
+            % (sys.argv[1], sys.argv[1])))
+        check("outside")
+        interpreters.destroy(one)
+    check("after")
+
+
 def case_optimizer():
     """A stand-in for torch: what counts are the wrapper's name and its file."""
     source = (
