@@ -41,7 +41,13 @@ std::vector<Phase> phases_of(const config::Schedule& s, std::uint64_t steps, boo
   for (std::size_t i = 0; i < starts.size() && starts[i] < steps; ++i) {
     const bool is_last = i + 1 == starts.size();
     if (is_last && cut) break;
-    phases.push_back({starts[i], is_last ? kEver : starts[i + 1], action_at(s, starts[i])});
+    const Phase phase{starts[i], is_last ? kEver : starts[i + 1], action_at(s, starts[i])};
+    if (!phases.empty() && phase.action == config::Action::kNone &&
+        phases.back().action == config::Action::kNone) {
+      phases.back().end = phase.end;
+    } else {
+      phases.push_back(phase);
+    }
   }
   return phases;
 }
