@@ -66,6 +66,11 @@ class StepDetector {
     if (Open* open = find(thread)) open->last_end_ns = end_ns;
   }
 
+  // The thread ends: an open step of it has ended.
+  StepEdges thread_ended(std::uint32_t thread) noexcept {
+    return before(thread, nullptr, nullptr);
+  }
+
   // Both, for a launch.
   StepEdges see(std::uint32_t thread, const void* optimizer, const void* call,
                 std::uint64_t end_ns) noexcept {
@@ -81,11 +86,15 @@ class StepDetector {
     return false;
   }
 
-  // Nothing follows: ends the open step of a thread. Call until it returns no edge.
+  // Nothing follows: ends the open steps of all threads. Call until it returns no edge.
   StepEdges finish() noexcept {
-    for (Open& open : open_) {
-      if (!open.used) continue;
-      const StepEdges edges = close(open);
+    for (;;) {
+      Open* first = nullptr;
+      for (Open& open : open_) {
+        if (open.used && (first == nullptr || open.last_end_ns < first->last_end_ns)) first = &open;
+      }
+      if (first == nullptr) break;
+      const StepEdges edges = close(*first);
       if (edges.count != 0) return edges;
     }
     // The leader did not come any more in an iteration that others had begun.
