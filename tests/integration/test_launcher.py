@@ -308,7 +308,7 @@ def test_user_preload_is_kept_behind_ours(gpubusy, library, run):
         out = run(command, env={"LD_PRELOAD": users} if users else None).stdout
         value[name] = re.search(r"\0LD_PRELOAD=([^\0]*)", "\0" + out)[1]
     assert value["plain"] == f"{library}:libm.so.6:libdl.so.2:libpthread.so.0"
-    assert value["none"] == library
+    assert value["none"] == str(library)
     assert value["ours"] == f"{library}:libm.so.6"
 
 
@@ -393,7 +393,7 @@ def test_bad_variables_stop_the_launcher(gpubusy, run, tmp_path, name, value):
 
 @pytest.mark.parametrize("name,value", BAD_VARIABLES, ids=lambda v: v[:20])
 def test_bad_variables_never_stop_the_program(library, run, tmp_path, cuda_program, name, value):
-    environment = {"LD_PRELOAD": library, "GPUBUSY_OUTPUT": str(tmp_path / "out"), name: value}
+    environment = {"LD_PRELOAD": str(library), "GPUBUSY_OUTPUT": str(tmp_path / "out"), name: value}
     result = run(["sh", "-c", 'echo out; "$@"; exit $?', "sh", *cuda_program], env=environment)
     assert (result.returncode, result.stdout) == (3, "out\n")
     assert name in result.stderr and value[:100] in result.stderr
