@@ -6,7 +6,7 @@
 //
 // A kernel is learned to be `never` launched by an optimizer from sightings: at least 8 outside and
 // none inside, over at least 2 ended steps (or 255 sightings while no step is seen: inference). It
-// is looked at again at about each 64th launch (each 16th while no step has been seen). Kernels
+// is looked at again at about each 64th launch. Kernels
 // seen inside keep being looked at. What sets a wrong picture right:
 //   * a `never` kernel found inside a step: everything learned is void and learned anew;
 //   * no step for much longer than usual (a new phase whose optimizer uses only known kernels): the
@@ -74,7 +74,7 @@ class LaunchClassifier {
            sightings == kSightingsMask)) {
         kind = kNever;
       }
-      if (kind == kNever) e.until_look.store(interval(steps != 0), std::memory_order_relaxed);
+      if (kind == kNever) e.until_look.store(interval(), std::memory_order_relaxed);
       watch_for_overdue_step();
     }
     e.word.store(word(function, kind, generation) | step << kStepShift | sightings,
@@ -164,8 +164,8 @@ class LaunchClassifier {
   }
 
   // Irregular, so that a kernel's look does not fall on the same place in each step.
-  std::uint32_t interval(bool steps_seen) noexcept {
-    return steps_seen ? 32 + (chance() & 63) : 8 + (chance() & 15);
+  std::uint32_t interval() noexcept {
+    return 32 + (chance() & 63);
   }
   std::uint32_t chance() noexcept {
     std::uint32_t x = chance_.load(std::memory_order_relaxed);

@@ -108,6 +108,15 @@ void steps_after_call(std::uint32_t api, const void* function, recording::Layer 
   }
 }
 
+void steps_thread_ended(std::uint32_t thread_id) noexcept {
+  if (kind() != config::StepKind::kOptimizer || !t_local.in_step) return;
+  pthread_mutex_lock(&g_detector_mutex);
+  const StepEdges edges = g_detector.thread_ended(thread_id);
+  pthread_mutex_unlock(&g_detector_mutex);
+  t_local.in_step = false;
+  move_on(edges);
+}
+
 void finish_steps() noexcept {
   if (kind() != config::StepKind::kOptimizer) return;
   for (;;) {

@@ -28,6 +28,9 @@ void steps_before_call(const void* function, const python::OptimizerCall& optimi
 void steps_after_call(std::uint32_t api, const void* function, recording::Layer layer,
                       std::uint64_t end_ns) noexcept;
 
+// The calling thread ends: a step that it has open has no later call to end it.
+void steps_thread_ended(std::uint32_t thread_id) noexcept;
+
 // The process ends: a step that is still open has no later call to end it.
 void finish_steps() noexcept;
 

@@ -11,6 +11,7 @@
 #include "runtime/clock.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/recorder.hpp"
+#include "runtime/step_tracker.hpp"
 
 namespace gpubusy::runtime {
 
@@ -30,6 +31,7 @@ void on_thread_exit(void* pointer) {
   // Fork gives the child this thread's key value, but the state was forgotten there.
   if (state != t_local.state) return;
   const OwnWork own;
+  steps_thread_ended(state->thread_id);
   state->writer.close(recording_file());
   t_local.state = nullptr;
   state->ended.store(true, std::memory_order_release);
