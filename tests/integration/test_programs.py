@@ -83,3 +83,33 @@ def test_helpers_leave_nothing(run_plain, run_preloaded, tmp_path):
     command = ["bash", "-c", "for i in 1 2 3; do /bin/true; python3 -c 'print(1)'; done | tee /dev/null"]
     same(run_plain(command), run_preloaded(command))
     assert not (tmp_path / "out").exists()
+
+
+def test_trace_without_launcher_is_not_noticed(programs, run_plain, run_preloaded, tmp_path):
+    """A window's trace is written by a process that the program can neither see nor wait for."""
+    import gzip
+    import json
+    import time
+
+    plain = run_plain([programs / "export_unseen"])
+    assert plain.stdout == b"eof 1 child -1 echild 1 sigchld 0 blocked 0\n"
+    schedule = dict(
+        GPUBUSY_STEP="call:cudaDeviceSynchronize", GPUBUSY_WAIT="1", GPUBUSY_WARMUP="1",
+        GPUBUSY_ACTIVE="3", GPUBUSY_REPEAT="2", GPUBUSY_EXPORT="1",
+    )
+    same(plain, run_preloaded([programs / "export_unseen"], **schedule))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        traces = sorted((tmp_path / "out").glob("*.pt.trace.json.gz"))
+        if len(traces) == 2:
+            break
+        time.sleep(0.05)
+    assert len(traces) == 2, sorted(p.name for p in (tmp_path / "out").iterdir())
+    steps = []
+    for trace in traces:
+        events = json.loads(gzip.open(trace).read())["traceEvents"]
+        steps.append([e["name"] for e in events if e["name"].startswith("ProfilerStep#")])
+        assert sum(e.get("cat") == "cuda_runtime" and e["name"] == "cudaLaunchKernel" for e in events) == 3
+    assert sorted(steps) == [
+        [f"ProfilerStep#{n}" for n in (2, 3, 4)], [f"ProfilerStep#{n}" for n in (7, 8, 9)],
+    ]
