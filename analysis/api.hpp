@@ -43,11 +43,11 @@ std::string render_json(const SessionReport& report);
 // ---- traces ------------------------------------------------------------------------------------
 
 struct ExportOptions {
-  std::string directory;            // must exist; empty: the session's directory
-  bool compress = true;             // .json.gz, else .json
+  std::string directory;                 // must exist; empty: the session's directory
+  bool compress = true;                  // .json.gz, else .json
   std::uint64_t max_bytes = 400u << 20;  // of uncompressed JSON per trace; 0: no limit
-  bool include_prelude = false;     // also where there are windows with steps
-  std::optional<std::uint32_t> window;  // only the window of this index, whatever its kind
+  bool include_prelude = false;          // also where there are windows with steps
+  std::optional<std::uint32_t> window;   // only the window of this index, whatever its kind
 };
 
 struct WrittenTrace {
@@ -56,8 +56,8 @@ struct WrittenTrace {
   int rank = -1;
   std::uint32_t window = 0;
   std::uint32_t steps = 0;
-  std::uint64_t events = 0;        // rows for calls and device work
-  std::uint64_t left_out = 0;      // rows left out because of max_bytes
+  std::uint64_t events = 0;    // rows for calls and device work
+  std::uint64_t left_out = 0;  // rows left out because of max_bytes
 };
 
 struct ExportResult {

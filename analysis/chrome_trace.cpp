@@ -74,8 +74,13 @@ class Writer {
  public:
   Writer(const Recording& recording, const Timeline& timeline, const Window& window,
          std::uint64_t max_bytes, const std::string& trace_name, TraceFile& file)
-      : recording_(recording), timeline_(timeline), window_(window), max_bytes_(max_bytes),
-        trace_name_(trace_name), file_(file), lines_(recording) {
+      : recording_(recording),
+        timeline_(timeline),
+        window_(window),
+        max_bytes_(max_bytes),
+        trace_name_(trace_name),
+        file_(file),
+        lines_(recording) {
     const std::uint64_t begin = unix_time(recording, window.begin_ns);
     base_ns_ = begin / kBaseUnit * kBaseUnit;
     pid_ = recording.pid >= kFirstProcessPid ? recording.pid : recording.pid + kPidShift;
@@ -165,9 +170,8 @@ class Writer {
 
   bool crosses_step(const Call& call) const {
     if (call.thread_id != step_thread_ || steps_.empty()) return false;
-    const auto it =
-        std::partition_point(steps_.begin(), steps_.end(),
-                             [&](const Step& s) { return s.end_ns <= call.start_ns; });
+    const auto it = std::partition_point(steps_.begin(), steps_.end(),
+                                         [&](const Step& s) { return s.end_ns <= call.start_ns; });
     return it != steps_.end() && call.start_ns < it->end_ns && call.end_ns > it->end_ns;
   }
 
@@ -175,7 +179,8 @@ class Writer {
     for (const std::uint32_t op : ops_) {
       const DeviceOp& o = timeline_.ops[op];
       max_stream_ = std::max(max_stream_, o.stream);
-      const auto [lanes, fresh] = streams_.try_emplace({o.device, o.stream}, Lanes::Rule::kDisjoint);
+      const auto [lanes, fresh] =
+          streams_.try_emplace({o.device, o.stream}, Lanes::Rule::kDisjoint);
       const std::uint32_t lane = lanes->second.place(o.start_ns, o.end_ns);
       if (lane > 0) op_lanes_[op] = lane;
       sources_.insert(o.source);
@@ -262,15 +267,16 @@ class Writer {
     const char* kind = window_.kind == recording::WindowKind::kScheduled ? "scheduled"
                        : window_.kind == recording::WindowKind::kPrelude ? "prelude"
                                                                          : "whole run";
-    put(",\n  \"window\": {{\"index\": {}, \"kind\": \"{}\", \"first_step\": {}, \"planned_steps\": "
+    put(",\n  \"window\": {{\"index\": {}, \"kind\": \"{}\", \"first_step\": {}, "
+        "\"planned_steps\": "
         "{}, \"completed_steps\": {}, \"complete\": {}}},\n",
         window_.index, kind, window_.first_step, window_.planned_steps, counts_.steps,
         window_.complete);
     const recording::StepSource source =
         recording_.steps.empty() ? recording::StepSource::kNone : recording_.steps.front().source;
     put("  \"step source\": \"{}\",\n", step_source_name(source));
-    put("  \"calls\": {}, \"device work\": {}, \"device work without time\": {},\n",
-        last_ - first_, ops_.size(), untimed_);
+    put("  \"calls\": {}, \"device work\": {}, \"device work without time\": {},\n", last_ - first_,
+        ops_.size(), untimed_);
     put("  \"lost records\": {}, \"torn blocks\": {}, \"bad records\": {}, \"recording state\": "
         "\"{}\",\n",
         recording_.lost_records, recording_.torn_blocks, recording_.bad_records,
@@ -340,8 +346,8 @@ class Writer {
   }
 
   void rows_of_names() {
-    std::string program = recording_.command_line.empty() ? recording_.executable
-                                                          : recording_.command_line.front();
+    std::string program =
+        recording_.command_line.empty() ? recording_.executable : recording_.command_line.front();
     program = program.substr(program.rfind('/') + 1);
     if (program.empty()) program = "process";
     meta("process_name", pid_, 0, "name", json_string(program));
@@ -386,7 +392,8 @@ class Writer {
     instant("Iteration Start: gpubusy", window_.begin_ns);
     for (const Step& step : steps_) {
       comma();
-      put("{{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#{}\", \"pid\": {}, "
+      put("{{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#{}\", \"pid\": "
+          "{}, "
           "\"tid\": {}, \"ts\": ",
           step.number, pid_, step_thread_);
       append_ts(buffer_, step.begin_ns);
@@ -412,8 +419,7 @@ class Writer {
     const bool driver = call.api < recording_.apis.size() &&
                         recording_.apis[call.api].layer == recording::Layer::kDriver;
     Lanes& lanes = thread_lanes_.try_emplace(call.thread_id, Lanes::Rule::kNested).first->second;
-    const std::uint32_t lane =
-        lanes.place(call.start_ns, call.end_ns, crosses_step(call) ? 1 : 0);
+    const std::uint32_t lane = lanes.place(call.start_ns, call.end_ns, crosses_step(call) ? 1 : 0);
     const std::uint64_t tid = call.thread_id + lane * kThreadLaneShift;
     row_comma();
     row("{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": ",
@@ -426,11 +432,18 @@ class Writer {
     if (call.flags & recording::kCallCaptured) row_ += ", \"captured\": true";
     if (wants_device_work(call) && from == to) row_ += ", \"device time\": \"not measured\"";
     switch (call.category) {
-      case Category::kCopy: row(", \"bytes\": {}", call.copy.bytes); break;
-      case Category::kMemset: row(", \"bytes\": {}", call.memset.bytes); break;
+      case Category::kCopy:
+        row(", \"bytes\": {}", call.copy.bytes);
+        break;
+      case Category::kMemset:
+        row(", \"bytes\": {}", call.memset.bytes);
+        break;
       case Category::kDeviceAlloc:
-      case Category::kHostAlloc: row(", \"bytes\": {}", call.alloc.bytes); break;
-      default: break;
+      case Category::kHostAlloc:
+        row(", \"bytes\": {}", call.alloc.bytes);
+        break;
+      default:
+        break;
     }
     row_ += python_args(call.python_stack);
     row_ += "}}";
@@ -478,8 +491,7 @@ class Writer {
     } else if (op.kind == OpKind::kGraph) {
       graph_args(call, op);
     } else if (!kernel) {
-      const std::uint64_t bytes =
-          op.kind == OpKind::kCopy ? call.copy.bytes : call.memset.bytes;
+      const std::uint64_t bytes = op.kind == OpKind::kCopy ? call.copy.bytes : call.memset.bytes;
       const std::uint64_t length = op.end_ns - op.start_ns;
       row(", \"bytes\": {}, \"memory bandwidth (GB/s)\": ", bytes);
       append_number(row_, length ? static_cast<double>(bytes) / static_cast<double>(length) : 0);
@@ -501,13 +513,16 @@ class Writer {
             memory_kind_name(c.source_kind), memory_kind_name(c.destination_kind));
         return;
       }
-      case OpKind::kMemset: row_ += "\"Memset (Device)\""; return;
+      case OpKind::kMemset:
+        row_ += "\"Memset (Device)\"";
+        return;
       case OpKind::kGraph:
         row("\"CUDA graph {}", call.graph_launch.graph);
         if (op.graph_node != 0) row(" node {}", op.graph_node);
         row_ += '"';
         return;
-      case OpKind::kKernel: break;
+      case OpKind::kKernel:
+        break;
     }
     const auto name = kernel_names_.find(call.launch.kernel);
     row_ += call.category == Category::kLaunch && name != kernel_names_.end()
@@ -520,8 +535,7 @@ class Writer {
     const std::uint32_t sms =
         found == recording_.devices.end() ? 0 : found->second.properties.sm_count;
     const double blocks = static_cast<double>(launch.grid[0]) * launch.grid[1] * launch.grid[2];
-    const double threads =
-        static_cast<double>(launch.block[0]) * launch.block[1] * launch.block[2];
+    const double threads = static_cast<double>(launch.block[0]) * launch.block[1] * launch.block[2];
     row_ += ", \"shared memory\": ";
     row("{}, \"blocks per SM\": ", launch.shared_bytes);
     append_number(row_, sms ? blocks / sms : 0);

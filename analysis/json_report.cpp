@@ -22,8 +22,8 @@ Json json(const Spread& s) {
 
 Json json(const SourceLine& line) {
   if (!line.known()) return nullptr;
-  return {{"file", line.file}, {"line", line.line}, {"function", line.function},
-          {"user", line.user}};
+  return {
+      {"file", line.file}, {"line", line.line}, {"function", line.function}, {"user", line.user}};
 }
 
 Json json(const Finding& f) {
@@ -98,11 +98,11 @@ Json calls(const Summary& s) {
   return out;
 }
 
-Json idle_rows(const Summary& s) {
+Json idle_rows(const std::vector<IdleRow>& rows) {
   constexpr std::size_t kMaxRows = 100;  // thousands of lines may each have idled once
   Json out = Json::array();
-  for (std::size_t i = 0; i < s.idle.size() && i < kMaxRows; ++i) {
-    const IdleRow& r = s.idle[i];
+  for (std::size_t i = 0; i < rows.size() && i < kMaxRows; ++i) {
+    const IdleRow& r = rows[i];
     out.push_back({{"class", idle_id(r.idle)},
                    {"total_ms", ms(r.ns)},
                    {"pieces", r.pieces},
@@ -135,11 +135,12 @@ Json steps(const ProcessReport& p) {
     const StepTimes& t = p.times[i];
     Json idle = Json::object();
     for (const IdleClass c : kAllIdleClasses) idle[idle_id(c)] = ms(t.idle(c));
+    const bool known = p.has_device_times();
     out.push_back({{"step", p.steps[i].number},
                    {"wall_ms", ms(t.wall_ns)},
-                   {"busy_ms", ms(t.busy_ns)},
-                   {"kernel_busy_ms", ms(t.kernel_busy_ns)},
-                   {"idle_ms", std::move(idle)},
+                   {"busy_ms", known ? Json(ms(t.busy_ns)) : Json()},
+                   {"kernel_busy_ms", known ? Json(ms(t.kernel_busy_ns)) : Json()},
+                   {"idle_ms", known ? std::move(idle) : Json()},
                    {"device_work", t.ops},
                    {"kernels", t.kernels}});
   }
@@ -186,6 +187,12 @@ Json json(const ProcessReport& p) {
         {{"device", d.device}, {"name", d.name}, {"busy_share", d.busy_share}});
   }
   out["step_ms"] = json(p.step_ms);
+  out["other_steps"] = p.other_steps;
+  out["other_step_ms"] = json(p.other_step_ms);
+  out["host_ms"] = {{"outside", ms(p.host_time(HostState::kOutside))},
+                    {"launching", ms(p.host_time(HostState::kLaunching))},
+                    {"waiting", ms(p.host_time(HostState::kWaiting))},
+                    {"other_calls", ms(p.host_time(HostState::kOtherCall))}};
   out["wall_ms"] = ms(p.wall_ns);
   const bool known = p.has_device_times() && p.wall_ns > 0;
   out["busy_share"] = known ? Json(p.share(p.busy_ns)) : Json();
@@ -201,7 +208,8 @@ Json json(const ProcessReport& p) {
   out["copies"] = copies(s);
   out["kernels"] = kernels(s);
   out["calls_by_name"] = calls(s);
-  out["idle_by_line"] = idle_rows(s);
+  out["idle_by_line"] = known ? idle_rows(s.idle) : Json();
+  out["host_pauses_by_line"] = idle_rows(s.pauses);
   out["waits"] = waits(s);
   out["allocations"] = {{"device_allocs", s.allocations.device_allocs},
                         {"device_frees", s.allocations.device_frees},

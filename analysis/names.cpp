@@ -41,12 +41,18 @@ std::string_view api_base_name(std::string_view name) {
 std::string_view memory_kind_name(recording::MemoryKind kind) {
   using enum recording::MemoryKind;
   switch (kind) {
-    case kPageable: return "Pageable";
-    case kPinned: return "Pinned";
-    case kDevice: return "Device";
-    case kArray: return "Array";
-    case kManaged: return "Managed";
-    case kUnknown: break;
+    case kPageable:
+      return "Pageable";
+    case kPinned:
+      return "Pinned";
+    case kDevice:
+      return "Device";
+    case kArray:
+      return "Array";
+    case kManaged:
+      return "Managed";
+    case kUnknown:
+      break;
   }
   return "Unknown";
 }
@@ -54,12 +60,18 @@ std::string_view memory_kind_name(recording::MemoryKind kind) {
 std::string_view direction_name(recording::CopyDirection direction) {
   using enum recording::CopyDirection;
   switch (direction) {
-    case kHostToDevice: return "HtoD";
-    case kDeviceToHost: return "DtoH";
-    case kDeviceToDevice: return "DtoD";
-    case kHostToHost: return "HtoH";
-    case kPeerToPeer: return "PtoP";
-    case kUnknown: break;
+    case kHostToDevice:
+      return "HtoD";
+    case kDeviceToHost:
+      return "DtoH";
+    case kDeviceToDevice:
+      return "DtoD";
+    case kHostToHost:
+      return "HtoH";
+    case kPeerToPeer:
+      return "PtoP";
+    case kUnknown:
+      break;
   }
   return "Unknown";
 }
@@ -67,9 +79,12 @@ std::string_view direction_name(recording::CopyDirection direction) {
 std::string_view time_source_name(recording::TimeSource source) {
   using enum recording::TimeSource;
   switch (source) {
-    case kEvents: return "cuda events";
-    case kCupti: return "cupti";
-    case kNone: break;
+    case kEvents:
+      return "cuda events";
+    case kCupti:
+      return "cupti";
+    case kNone:
+      break;
   }
   return "none";
 }
@@ -77,10 +92,14 @@ std::string_view time_source_name(recording::TimeSource source) {
 std::string_view step_source_name(recording::StepSource source) {
   using enum recording::StepSource;
   switch (source) {
-    case kOptimizer: return "optimizer step";
-    case kKernel: return "kernel pattern";
-    case kCall: return "call";
-    case kNone: break;
+    case kOptimizer:
+      return "optimizer step";
+    case kKernel:
+      return "kernel pattern";
+    case kCall:
+      return "call";
+    case kNone:
+      break;
   }
   return "none";
 }
@@ -88,11 +107,16 @@ std::string_view step_source_name(recording::StepSource source) {
 std::string_view file_state_name(recording::FileState state) {
   using enum recording::FileState;
   switch (state) {
-    case kFinished: return "finished";
-    case kExecuted: return "replaced by exec";
-    case kDiskFull: return "disk full";
-    case kBudgetSpent: return "budget spent";
-    case kOpen: break;
+    case kFinished:
+      return "finished";
+    case kExecuted:
+      return "replaced by exec";
+    case kDiskFull:
+      return "disk full";
+    case kBudgetSpent:
+      return "budget spent";
+    case kOpen:
+      break;
   }
   return "open";
 }

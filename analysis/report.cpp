@@ -85,6 +85,20 @@ void add_up(ProcessReport& report) {
   }
 }
 
+// Edges are recorded in and out of windows.
+void measure_other_steps(const Recording& recording, ProcessReport& report) {
+  std::vector<double> lengths;
+  for (std::size_t i = 1; i < recording.steps.size(); ++i) {
+    const recording::StepEdge &from = recording.steps[i - 1], &to = recording.steps[i];
+    const bool judged =
+        step_at(report.steps, from.time_ns + (to.time_ns - from.time_ns) / 2) != kNoCall;
+    if (judged || to.step != from.step + 1) continue;
+    lengths.push_back(static_cast<double>(to.time_ns - from.time_ns) / 1e6);
+  }
+  report.other_steps = lengths.size();
+  report.other_step_ms = spread_of(std::move(lengths));
+}
+
 void warn_about_process(const Recording& recording, ProcessReport& report) {
   auto& out = report.warnings;
   switch (recording.state) {
@@ -100,11 +114,12 @@ void warn_about_process(const Recording& recording, ProcessReport& report) {
       out.push_back("Recording stopped early: its size limit (GPUBUSY_MAX_SIZE) was reached.");
       break;
     case FileState::kFinished:
-    case FileState::kExecuted: break;
+    case FileState::kExecuted:
+      break;
   }
   if (report.lost_records > 0) {
-    out.push_back(fmt::format("{} records were lost: counts and times are too low.",
-                              report.lost_records));
+    out.push_back(
+        fmt::format("{} records were lost: counts and times are too low.", report.lost_records));
   }
   if (report.torn_blocks > 0 || report.bad_records > 0) {
     out.push_back(fmt::format(
@@ -126,14 +141,14 @@ void warn_about_steps(ProcessReport& report) {
     return;
   }
   if (report.mode == StepMode::kWholeSpan) {
-    out.push_back(report.steps_seen == 0
-                      ? "No step was seen: the numbers are of the whole time from the first to the "
-                        "last CUDA activity recorded. Choose what ends a step with --step."
-                      : fmt::format(
-                            "No step lies in a recorded window ({} steps were seen): the numbers "
-                            "are of the whole time from the first to the last CUDA activity "
-                            "recorded. Lower --skip-first, --wait or --warmup.",
-                            report.steps_seen));
+    out.push_back(
+        report.steps_seen == 0
+            ? "No step was seen: the numbers are of the whole time from the first to the "
+              "last CUDA activity recorded. Choose what ends a step with --step."
+            : fmt::format("No step lies in a recorded window ({} steps were seen): the numbers "
+                          "are of the whole time from the first to the last CUDA activity "
+                          "recorded. Lower --skip-first, --wait or --warmup.",
+                          report.steps_seen));
   }
   if (report.cut_windows > 0) {
     out.push_back(fmt::format("{} of {} windows ended before their last step.", report.cut_windows,
@@ -205,7 +220,8 @@ ProcessReport report_of(const Recording& recording) {
   for (const recording::Notice& notice : recording.notices) {
     // A program may meet the same thing ten thousand times.
     if (std::find(report.notices.begin(), report.notices.end(), notice.text) ==
-        report.notices.end() && report.notices.size() < 100) {
+            report.notices.end() &&
+        report.notices.size() < 100) {
       report.notices.push_back(notice.text);
     }
   }
@@ -230,9 +246,12 @@ ProcessReport report_of(const Recording& recording) {
   const std::vector<HostSegment> host = host_segments(recording);
   DeviceSteps device = split_time(recording, timeline, host, report.steps, report.device);
   SourceLines lines(recording);
-  report.summary = summarise(recording, timeline, report.steps, device, lines);
+  report.host_ns = host_times(host, report.steps);
+  report.summary =
+      summarise(recording, timeline, report.steps, device, host_pauses(host, report.steps), lines);
   report.times = std::move(device.steps);
   add_up(report);
+  measure_other_steps(recording, report);
   warn_about_process(recording, report);
   warn_about_steps(report);
   warn_about_times(report);
@@ -268,26 +287,40 @@ SessionReport analyse(const recording::Session& session) {
 
 const char* idle_title(IdleClass idle) {
   switch (idle) {
-    case IdleClass::kStepStart: return "start of the step";
-    case IdleClass::kAfterSync: return "after a synchronisation";
-    case IdleClass::kLaunch: return "launching";
-    case IdleClass::kBlockedCall: return "blocked in other CUDA calls";
-    case IdleClass::kHostElsewhere: return "host elsewhere in mid-step";
-    case IdleClass::kQueued: return "work queued, not begun";
-    case IdleClass::kUnknown: break;
+    case IdleClass::kStepStart:
+      return "start of the step";
+    case IdleClass::kAfterSync:
+      return "after a synchronisation";
+    case IdleClass::kLaunch:
+      return "launching";
+    case IdleClass::kBlockedCall:
+      return "blocked in other CUDA calls";
+    case IdleClass::kHostElsewhere:
+      return "host elsewhere in mid-step";
+    case IdleClass::kQueued:
+      return "work queued, not begun";
+    case IdleClass::kUnknown:
+      break;
   }
   return "unknown (work without times)";
 }
 
 const char* idle_id(IdleClass idle) {
   switch (idle) {
-    case IdleClass::kStepStart: return "step_start";
-    case IdleClass::kAfterSync: return "after_sync";
-    case IdleClass::kLaunch: return "launch";
-    case IdleClass::kBlockedCall: return "blocked_call";
-    case IdleClass::kHostElsewhere: return "host_elsewhere";
-    case IdleClass::kQueued: return "queued";
-    case IdleClass::kUnknown: break;
+    case IdleClass::kStepStart:
+      return "step_start";
+    case IdleClass::kAfterSync:
+      return "after_sync";
+    case IdleClass::kLaunch:
+      return "launch";
+    case IdleClass::kBlockedCall:
+      return "blocked_call";
+    case IdleClass::kHostElsewhere:
+      return "host_elsewhere";
+    case IdleClass::kQueued:
+      return "queued";
+    case IdleClass::kUnknown:
+      break;
   }
   return "unknown";
 }

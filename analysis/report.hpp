@@ -18,13 +18,13 @@ namespace gpubusy::analysis {
 
 // Something that costs time, or that the GPU is simply busy. Numbers first, then words.
 struct Finding {
-  std::string id;        // stable: "data_starvation", "synchronisation", …
-  std::string title;     // one line
-  std::string evidence;  // sentences with numbers
-  std::string where;     // a region or line of code; empty: not known
-  std::string cure;      // what to do; empty: nothing
+  std::string id;            // stable: "data_starvation", "synchronisation", …
+  std::string title;         // one line
+  std::string evidence;      // sentences with numbers
+  std::string where;         // a region or line of code; empty: not known
+  std::string cure;          // what to do; empty: nothing
   SourceLine after, before;  // `where` as data: the calls round the region, or one line in `before`
-  double share = 0;      // of wall time that it costs
+  double share = 0;          // of wall time that it costs
   std::uint64_t total_ns = 0;
   Spread share_of_step;  // over the steps
   Spread ms_of_step;
@@ -49,7 +49,7 @@ struct ProcessReport {
   std::uint64_t calls = 0;  // in the recording
   std::uint64_t lost_records = 0, torn_blocks = 0, unknown_records = 0, bad_records = 0,
                 bad_bytes = 0;
-  Coverage coverage;  // of the judged steps
+  Coverage coverage;                  // of the judged steps
   std::vector<std::string> warnings;  // what makes the numbers less than the whole truth
   std::vector<std::string> notices;   // what the library had to say
   std::vector<std::string> settings;
@@ -63,6 +63,8 @@ struct ProcessReport {
   std::uint32_t windows = 0, cut_windows = 0, warmup_left_out = 0;
   std::vector<Step> steps;  // those judged
   std::uint32_t outlier_steps = 0;
+  std::uint64_t other_steps = 0;  // steps outside windows whose length is known
+  Spread other_step_ms;           // … of these; what recording costs shows in the difference
 
   // the device with most work
   std::int16_t device = -1;
@@ -71,6 +73,7 @@ struct ProcessReport {
   std::vector<StepTimes> times;  // by step
   std::uint64_t wall_ns = 0, busy_ns = 0, kernel_busy_ns = 0;
   std::array<std::uint64_t, kIdleClasses> idle_ns = {};
+  std::array<std::uint64_t, kHostStates> host_ns = {};  // by HostState, within the steps
   Spread step_ms, busy_share_of_step;
   Summary summary;
   std::vector<Finding> findings;  // dearest first
@@ -81,14 +84,15 @@ struct ProcessReport {
     return wall_ns ? static_cast<double>(ns) / static_cast<double>(wall_ns) : 0;
   }
   std::uint64_t idle(IdleClass c) const { return idle_ns[static_cast<std::size_t>(c)]; }
+  std::uint64_t host_time(HostState s) const { return host_ns[static_cast<std::size_t>(s)]; }
 };
 
 struct SessionReport {
   std::string path;
   std::vector<ProcessReport> processes;  // those with CUDA calls, by rank and start
   std::uint64_t helpers = 0;             // processes without one
-  std::vector<ProcessReport> silent;     // of the helpers, those shown because there is nothing else
-  std::vector<std::string> skipped;      // files that could not be read, and why
+  std::vector<ProcessReport> silent;  // of the helpers, those shown because there is nothing else
+  std::vector<std::string> skipped;   // files that could not be read, and why
 };
 
 ProcessReport report_of(const recording::Recording& recording);

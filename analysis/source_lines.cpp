@@ -79,8 +79,8 @@ SourceLine SourceLines::of_location(std::uint64_t location) {
   line.function = c.name;
   line.user = is_user_file(c.file);
   // A table that was cut may still hold the line; 0 is what line_of gives where it does not.
-  const int found = line_of(c.line_table, c.first_line, c.python_minor,
-                            static_cast<std::uint32_t>(location));
+  const int found =
+      line_of(c.line_table, c.first_line, c.python_minor, static_cast<std::uint32_t>(location));
   line.line = std::max(found, 0);
   return line;
 }

@@ -19,10 +19,10 @@
 namespace gpubusy::analysis {
 
 struct SourceLine {
-  std::string file;      // as Python names it
+  std::string file;  // as Python names it
   std::string function;
-  int line = 0;          // 0: not known
-  bool user = false;     // the program's own code: not a library, nor Python's
+  int line = 0;       // 0: not known
+  bool user = false;  // the program's own code: not a library, nor Python's
 
   bool known() const { return !file.empty(); }
   bool operator==(const SourceLine&) const = default;

@@ -2,6 +2,8 @@
 #include "analysis/steps.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <queue>
@@ -53,16 +55,18 @@ HostState state_of(const Call& call) {
     case Category::kLaunch:
     case Category::kGraphLaunch:
     case Category::kCopy:
-    case Category::kMemset: return HostState::kLaunching;
+    case Category::kMemset:
+      return HostState::kLaunching;
     case Category::kDeviceAlloc:
     case Category::kDeviceFree:
     case Category::kHostAlloc:
     case Category::kHostFree:
-    case Category::kModule: return HostState::kOtherCall;
-    default: break;
+    case Category::kModule:
+      return HostState::kOtherCall;
+    default:
+      break;
   }
-  return call.end_ns - call.start_ns < kShortCallNs ? HostState::kLaunching
-                                                    : HostState::kOtherCall;
+  return call.end_ns - call.start_ns < kShortCallNs ? HostState::kLaunching : HostState::kOtherCall;
 }
 
 // Follows, for each thread, the last waiting call that began before the instant asked for.
@@ -108,8 +112,13 @@ class Splitter {
   Splitter(const Recording& recording, const Timeline& timeline,
            const std::vector<HostSegment>& host, const std::vector<Step>& steps, DeviceSteps& out,
            const std::vector<std::uint64_t>& first_work)
-      : recording_(recording), timeline_(timeline), host_(host), steps_(steps), out_(out),
-        first_work_(first_work), waits_(recording) {}
+      : recording_(recording),
+        timeline_(timeline),
+        host_(host),
+        steps_(steps),
+        out_(out),
+        first_work_(first_work),
+        waits_(recording) {}
 
   void gap(const Gap& gap);
 
@@ -158,11 +167,10 @@ void Splitter::gap(const Gap& gap) {
   // Untimed work asked for behind the last timed one may have run in this gap.
   unknown_from_ = kNever;
   const std::uint64_t last_asked =
-      gap.previous_op == kNoCall
-          ? 0
-          : recording_.calls[timeline_.ops[gap.previous_op].call].start_ns;
-  const auto untimed = std::upper_bound(timeline_.untimed_ns.begin(), timeline_.untimed_ns.end(),
-                                        last_asked);
+      gap.previous_op == kNoCall ? 0
+                                 : recording_.calls[timeline_.ops[gap.previous_op].call].start_ns;
+  const auto untimed =
+      std::upper_bound(timeline_.untimed_ns.begin(), timeline_.untimed_ns.end(), last_asked);
   if (untimed != timeline_.untimed_ns.end()) unknown_from_ = *untimed;
 
   for (std::size_t s = step_; s < steps_.size() && steps_[s].begin_ns < gap.end; ++s) {
@@ -205,11 +213,9 @@ void Splitter::part(const Gap& gap, std::uint32_t step, std::uint64_t begin, std
   by_host(gap, step, begin, end);
 }
 
-void Splitter::by_host(const Gap& gap, std::uint32_t step, std::uint64_t begin,
-                       std::uint64_t end) {
+void Splitter::by_host(const Gap& gap, std::uint32_t step, std::uint64_t begin, std::uint64_t end) {
   const bool start = begin < first_work_[step];
-  const std::uint32_t asker =
-      gap.next_op == kNoCall ? kNoCall : timeline_.ops[gap.next_op].call;
+  const std::uint32_t asker = gap.next_op == kNoCall ? kNoCall : timeline_.ops[gap.next_op].call;
   while (segment_ + 1 < host_.size() && host_[segment_ + 1].begin_ns <= begin) ++segment_;
   while (segment_ > 0 && host_[segment_].begin_ns > begin) --segment_;
 
@@ -245,7 +251,9 @@ void Splitter::by_host(const Gap& gap, std::uint32_t step, std::uint64_t begin,
           launching.ns += piece.ns;
         }
         break;
-      case HostState::kLaunching: launching.ns += piece.ns; break;
+      case HostState::kLaunching:
+        launching.ns += piece.ns;
+        break;
       case HostState::kWaiting:
         piece.idle = IdleClass::kAfterSync;
         add(piece);
@@ -386,6 +394,53 @@ std::vector<HostSegment> host_segments(const Recording& recording) {
   return out;
 }
 
+namespace {
+
+// Calls visit(segment index, step index, begin, end) for each part of a segment within a step.
+template <typename Visit>
+void for_each_part(const std::vector<HostSegment>& host, const std::vector<Step>& steps,
+                   Visit visit) {
+  std::size_t segment = 0;
+  for (std::uint32_t step = 0; step < steps.size(); ++step) {
+    const auto [begin, end] = std::pair(steps[step].begin_ns, steps[step].end_ns);
+    while (segment + 1 < host.size() && host[segment + 1].begin_ns <= begin) ++segment;
+    for (std::size_t s = segment; s < host.size() && host[s].begin_ns < end; ++s) {
+      const std::uint64_t until = s + 1 < host.size() ? host[s + 1].begin_ns : kNever;
+      visit(s, step, std::max(host[s].begin_ns, begin), std::min(until, end));
+    }
+  }
+}
+
+}  // namespace
+
+std::array<std::uint64_t, kHostStates> host_times(const std::vector<HostSegment>& host,
+                                                  const std::vector<Step>& steps) {
+  std::array<std::uint64_t, kHostStates> out = {};
+  for_each_part(host, steps, [&](std::size_t s, std::uint32_t, std::uint64_t b, std::uint64_t e) {
+    out[static_cast<std::size_t>(host[s].state)] += e - b;
+  });
+  return out;
+}
+
+std::vector<IdlePiece> host_pauses(const std::vector<HostSegment>& host,
+                                   const std::vector<Step>& steps) {
+  std::vector<IdlePiece> out;
+  for_each_part(
+      host, steps, [&](std::size_t s, std::uint32_t step, std::uint64_t b, std::uint64_t e) {
+        const bool last = s + 1 == host.size();
+        const std::uint64_t stretch = (last ? e : host[s + 1].begin_ns) - host[s].begin_ns;
+        if (host[s].state != HostState::kOutside || stretch < kLaunchPauseNs) return;
+        IdlePiece piece;
+        piece.ns = e - b;
+        piece.step = step;
+        piece.before_call = host[s].call;
+        piece.call = last ? kNoCall : host[s + 1].call;
+        piece.idle = IdleClass::kHostElsewhere;
+        out.push_back(piece);
+      });
+  return out;
+}
+
 std::uint32_t step_at(const std::vector<Step>& steps, std::uint64_t time_ns) {
   const auto it = std::partition_point(steps.begin(), steps.end(),
                                        [&](const Step& s) { return s.end_ns <= time_ns; });
@@ -421,7 +476,7 @@ DeviceSteps split_time(const Recording& recording, const Timeline& timeline,
 
   Splitter splitter(recording, timeline, host, steps, out, first_work);
   Gap gap;
-  std::size_t next = 0;  // into line.ops
+  std::size_t next = 0;     // into line.ops
   std::uint64_t reach = 0;  // latest end so far, by the op `gap.previous_op`
   for (const Interval& busy : line.busy) {
     gap.end = busy.begin;

@@ -35,7 +35,8 @@ struct StepSelection {
   std::uint32_t cut_windows = 0;           // windows that ended before their last step
 };
 
-// The windows of a recording; where none was recorded, one of kind kWholeRun over all calls, if any.
+// The windows of a recording; where none was recorded, one of kind kWholeRun over all calls, if
+// any.
 std::vector<recording::Window> windows_or_all(const recording::Recording& recording);
 
 // Scheduled windows with steps if there are any, else a prelude's steps, else whole spans.
@@ -56,8 +57,8 @@ enum class IdleClass : std::uint8_t {
 };
 inline constexpr std::size_t kIdleClasses = 7;
 inline constexpr std::array<IdleClass, kIdleClasses> kAllIdleClasses = {
-    IdleClass::kStepStart,   IdleClass::kAfterSync, IdleClass::kLaunch, IdleClass::kBlockedCall,
-    IdleClass::kHostElsewhere, IdleClass::kQueued,  IdleClass::kUnknown};  // in order of display
+    IdleClass::kStepStart,     IdleClass::kAfterSync, IdleClass::kLaunch, IdleClass::kBlockedCall,
+    IdleClass::kHostElsewhere, IdleClass::kQueued,    IdleClass::kUnknown};  // in order of display
 
 // What the process's threads do at an instant; with several threads the first that fits.
 enum class HostState : std::uint8_t { kOtherCall, kLaunching, kWaiting, kOutside };
@@ -76,9 +77,9 @@ struct IdlePiece {
   std::uint64_t ns = 0;
   std::uint32_t step = 0;               // index into the steps
   std::uint32_t before_call = kNoCall;  // outside CUDA: the call before
-  std::uint32_t call = kNoCall;         // the call that it is about: the wait, the blocking call, the
-                                        // launch, the first call behind a stretch outside CUDA
-  std::uint32_t next_op = kNoCall;      // index of the work that ended the gap
+  std::uint32_t call = kNoCall;     // the call that it is about: the wait, the blocking call, the
+                                    // launch, the first call behind a stretch outside CUDA
+  std::uint32_t next_op = kNoCall;  // index of the work that ended the gap
   IdleClass idle = IdleClass::kUnknown;
   HostState host = HostState::kOutside;
 };
@@ -88,8 +89,8 @@ struct StepTimes {
   std::uint64_t busy_ns = 0;         // union of all work on the device within the step
   std::uint64_t kernel_busy_ns = 0;  // union of kernels and graphs
   std::array<std::uint64_t, kIdleClasses> idle_ns = {};  // by IdleClass
-  std::uint64_t ops = 0;             // device work launched in the step
-  std::uint64_t kernels = 0;         // … of these, kernels and graph launches
+  std::uint64_t ops = 0;                                 // device work launched in the step
+  std::uint64_t kernels = 0;                             // … of these, kernels and graph launches
 
   std::uint64_t idle(IdleClass c) const { return idle_ns[static_cast<std::size_t>(c)]; }
 };
@@ -103,6 +104,16 @@ struct DeviceSteps {
 DeviceSteps split_time(const recording::Recording& recording, const Timeline& timeline,
                        const std::vector<HostSegment>& host, const std::vector<Step>& steps,
                        std::int16_t device);
+
+// Time of the host in each state within the steps, by HostState.
+inline constexpr std::size_t kHostStates = 4;
+std::array<std::uint64_t, kHostStates> host_times(const std::vector<HostSegment>& host,
+                                                  const std::vector<Step>& steps);
+
+// Stretches of kLaunchPauseNs or more outside CUDA within the steps, whatever the device did; as
+// pieces with `ns`, `step`, `before_call` and `call` set.
+std::vector<IdlePiece> host_pauses(const std::vector<HostSegment>& host,
+                                   const std::vector<Step>& steps);
 
 // Index of the step that an instant lies in, or kNoCall.
 std::uint32_t step_at(const std::vector<Step>& steps, std::uint64_t time_ns);

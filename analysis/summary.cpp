@@ -30,9 +30,12 @@ std::string call_name(const Recording& recording, const Call& call) {
 MemoryKind host_kind_of(const recording::CopyPayload& copy) {
   switch (copy.direction) {
     case CopyDirection::kHostToDevice:
-    case CopyDirection::kHostToHost: return copy.source_kind;
-    case CopyDirection::kDeviceToHost: return copy.destination_kind;
-    default: return MemoryKind::kDevice;
+    case CopyDirection::kHostToHost:
+      return copy.source_kind;
+    case CopyDirection::kDeviceToHost:
+      return copy.destination_kind;
+    default:
+      return MemoryKind::kDevice;
   }
 }
 
@@ -78,7 +81,7 @@ class Summariser {
     if (found != timeline.devices.end()) line_ = &found->second;
   }
 
-  Summary run() {
+  Summary run(const std::vector<IdlePiece>& host_pauses) {
     for (std::uint32_t i = 0; i < recording_.calls.size(); ++i) {
       const Call& call = recording_.calls[i];
       const std::uint32_t step = step_at(steps_, call.start_ns);
@@ -87,7 +90,9 @@ class Summariser {
     finish_copies();
     finish_kernels();
     finish_calls();
-    finish_idle();
+    blame_waits();
+    out_.idle = rows_of(device_.pieces);
+    out_.pauses = rows_of(host_pauses);
     finish_waits();
     out_.allocations.line = allocation_lines_.winner(lines_);
     out_.median_kernel_ns = median_of(kernel_lengths_);
@@ -117,8 +122,12 @@ class Summariser {
     row.failed += has_failed(call);
     switch (call.category) {
       case Category::kLaunch:
-      case Category::kGraphLaunch: launch(index, call, step); break;
-      case Category::kCopy: copy(index, call); break;
+      case Category::kGraphLaunch:
+        launch(index, call, step);
+        break;
+      case Category::kCopy:
+        copy(index, call);
+        break;
       case Category::kDeviceAlloc:
         ++out_.allocations.device_allocs;
         out_.allocations.failed += has_failed(call);
@@ -136,7 +145,8 @@ class Summariser {
         ++out_.allocations.host_frees;
         allocation(call);
         break;
-      default: break;
+      default:
+        break;
     }
     if (waits_for_device(call)) wait(index, call);
   }
@@ -161,8 +171,8 @@ class Summariser {
     if (from == to) return;
     out_.kernel_ns += length;
     // Graphs have no kernel of their own; ids of both kinds share the key space by the high bit.
-    const std::uint64_t key = graph ? (std::uint64_t{1} << 32) | call.graph_launch.graph
-                                    : call.launch.kernel;
+    const std::uint64_t key =
+        graph ? (std::uint64_t{1} << 32) | call.graph_launch.graph : call.launch.kernel;
     KernelTotals& totals = kernels_[key];
     totals.count += to - from;
     totals.ns += length;
@@ -239,8 +249,8 @@ class Summariser {
   bool brings_input(std::uint32_t next_op) const {
     if (next_op == kNoCall || !line_) return false;
     const auto at = std::lower_bound(line_->ops.begin(), line_->ops.end(), next_op);
-    const auto end = line_->ops.end() - at > kWorkBehindPause ? at + kWorkBehindPause
-                                                               : line_->ops.end();
+    const auto end =
+        line_->ops.end() - at > kWorkBehindPause ? at + kWorkBehindPause : line_->ops.end();
     return std::any_of(at, end, [&](std::uint32_t op) {
       const Call& call = recording_.calls[timeline_.ops[op].call];
       return call.category == Category::kCopy &&
@@ -263,7 +273,8 @@ class Summariser {
   }
 
   void finish_kernels() {
-    std::map<std::string, std::pair<KernelRow, std::uint64_t>> by_name;  // one name may have many ids
+    std::map<std::string, std::pair<KernelRow, std::uint64_t>>
+        by_name;  // one name may have many ids
     for (const auto& [key, totals] : kernels_) {
       const auto id = static_cast<std::uint32_t>(key);
       std::string name;
@@ -286,9 +297,9 @@ class Summariser {
     }
     for (auto& [name, entry] : by_name) {
       KernelRow& row = entry.first;
-      row.share = out_.kernel_ns ? static_cast<double>(row.total_ns) /
-                                       static_cast<double>(out_.kernel_ns)
-                                 : 0;
+      row.share = out_.kernel_ns
+                      ? static_cast<double>(row.total_ns) / static_cast<double>(out_.kernel_ns)
+                      : 0;
       out_.kernels.push_back(std::move(row));
     }
     std::stable_sort(out_.kernels.begin(), out_.kernels.end(),
@@ -314,7 +325,15 @@ class Summariser {
                      [](const auto& a, const auto& b) { return a.total_ns > b.total_ns; });
   }
 
-  void finish_idle() {
+  void blame_waits() {
+    for (const IdlePiece& piece : device_.pieces) {
+      if (piece.idle != IdleClass::kAfterSync || piece.call == kNoCall) continue;
+      const Call& call = recording_.calls[piece.call];
+      if (waits_for_device(call)) wait_row(piece.call, call).idle_after_ns += piece.ns;
+    }
+  }
+
+  std::vector<IdleRow> rows_of(const std::vector<IdlePiece>& pieces) {
     using Key = std::tuple<IdleClass, bool, bool, std::uint32_t, std::uint32_t>;
     struct Entry {
       IdleRow row;
@@ -322,11 +341,10 @@ class Summariser {
       bool one_api = true;
     };
     std::map<Key, Entry> rows;
-    for (const IdlePiece& piece : device_.pieces) {
+    for (const IdlePiece& piece : pieces) {
       const bool outside = piece.host == HostState::kOutside && piece.idle != IdleClass::kQueued &&
                            piece.idle != IdleClass::kUnknown;
-      const std::uint32_t after =
-          outside ? lines_.id_of(stack_from(piece.before_call, -1)) : 0;
+      const std::uint32_t after = outside ? lines_.id_of(stack_from(piece.before_call, -1)) : 0;
       const std::uint32_t before = lines_.id_of(stack_from(piece.call, 1));
       const bool input = outside && brings_input(piece.next_op);
       Entry& entry = rows[{piece.idle, outside, input, after, before}];
@@ -351,17 +369,15 @@ class Summariser {
         row.by_step.emplace_back(piece.step, 0);
       }
       row.by_step.back().second += piece.ns;
-      if (piece.idle == IdleClass::kAfterSync && piece.call != kNoCall) {
-        const Call& call = recording_.calls[piece.call];
-        if (waits_for_device(call)) wait_row(piece.call, call).idle_after_ns += piece.ns;
-      }
     }
+    std::vector<IdleRow> out;
     for (auto& [key, entry] : rows) {
       if (!entry.one_api) entry.row.call.clear();
-      out_.idle.push_back(std::move(entry.row));
+      out.push_back(std::move(entry.row));
     }
-    std::stable_sort(out_.idle.begin(), out_.idle.end(),
+    std::stable_sort(out.begin(), out.end(),
                      [](const auto& a, const auto& b) { return a.ns > b.ns; });
+    return out;
   }
 
   void finish_waits() {
@@ -402,8 +418,9 @@ Spread spread_of(std::vector<double> values) {
 }
 
 Summary summarise(const Recording& recording, const Timeline& timeline,
-                  const std::vector<Step>& steps, const DeviceSteps& device, SourceLines& lines) {
-  return Summariser(recording, timeline, steps, device, lines).run();
+                  const std::vector<Step>& steps, const DeviceSteps& device,
+                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines) {
+  return Summariser(recording, timeline, steps, device, lines).run(host_pauses);
 }
 
 }  // namespace gpubusy::analysis

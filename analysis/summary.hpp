@@ -25,11 +25,11 @@ struct CopyRow {
   recording::MemoryKind host_kind = recording::MemoryKind::kUnknown;  // of the host side, if any
   bool asynchronous = false;
   std::uint64_t count = 0, bytes = 0;
-  std::uint64_t timed = 0, timed_bytes = 0, device_ns = 0;  // of those with a device time
-  std::uint64_t host_ns = 0;       // the host in the call
-  std::uint64_t host_idle_ns = 0;  // … while no kernel ran
+  std::uint64_t timed = 0, timed_bytes = 0, device_ns = 0;            // of those with a device time
+  std::uint64_t host_ns = 0;                                          // the host in the call
+  std::uint64_t host_idle_ns = 0;                                     // … while no kernel ran
   std::uint64_t large_count = 0, large_bytes = 0, large_idle_ns = 0;  // above kSmallCopyBytes only
-  SourceLine line;                 // where most of the host time was spent
+  SourceLine line;  // where most of the host time was spent
   double gigabytes_per_second() const {
     return device_ns ? static_cast<double>(timed_bytes) / static_cast<double>(device_ns) : 0;
   }
@@ -51,10 +51,10 @@ struct CallRow {
 // Idle time of one class by the line or region of code that it goes back to.
 struct IdleRow {
   IdleClass idle = IdleClass::kUnknown;
-  Region region;           // outside CUDA: between two calls; else `before` is the call's line
-  bool outside = false;    // the host was outside CUDA
-  bool input_copy = false; // the work behind it was, or began with, a copy from the host
-  std::string call;        // name of the call that it is about; empty where there are several
+  Region region;            // outside CUDA: between two calls; else `before` is the call's line
+  bool outside = false;     // the host was outside CUDA
+  bool input_copy = false;  // the work behind it was, or began with, a copy from the host
+  std::string call;         // name of the call that it is about; empty where there are several
   std::uint64_t ns = 0;
   std::uint64_t pieces = 0;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> by_step;  // step index, ns; by step
@@ -65,35 +65,37 @@ struct WaitRow {
   SourceLine line;
   std::string call;
   std::uint64_t count = 0;
-  std::uint64_t host_ns = 0;       // in the call
+  std::uint64_t host_ns = 0;         // in the call
   std::uint64_t device_busy_ns = 0;  // … while the device worked
   std::uint64_t idle_after_ns = 0;   // idle of class kAfterSync that goes back to it
 };
 
 struct Allocations {
   std::uint64_t device_allocs = 0, device_frees = 0, host_allocs = 0, host_frees = 0;
-  std::uint64_t host_ns = 0;    // in all of them
-  std::uint64_t failed = 0;     // device allocations that failed
-  std::uint64_t idle_ns = 0;    // device idle meanwhile
-  SourceLine line;              // where most of the time was spent
+  std::uint64_t host_ns = 0;  // in all of them
+  std::uint64_t failed = 0;   // device allocations that failed
+  std::uint64_t idle_ns = 0;  // device idle meanwhile
+  SourceLine line;            // where most of the time was spent
 };
 
 struct Summary {
-  std::uint64_t calls = 0;  // in the judged steps
-  std::vector<CopyRow> copies;    // by host_ns, longest first; then bytes
-  std::vector<KernelRow> kernels; // by total_ns, longest first
-  std::vector<CallRow> by_call;   // by total_ns, longest first
-  std::vector<IdleRow> idle;      // by ns, longest first
-  std::vector<WaitRow> waits;     // by host_ns, longest first
+  std::uint64_t calls = 0;         // in the judged steps
+  std::vector<CopyRow> copies;     // by host_ns, longest first; then bytes
+  std::vector<KernelRow> kernels;  // by total_ns, longest first
+  std::vector<CallRow> by_call;    // by total_ns, longest first
+  std::vector<IdleRow> idle;       // by ns, longest first
+  std::vector<IdleRow> pauses;  // the host outside CUDA, whether the device idled or not; as idle
+  std::vector<WaitRow> waits;   // by host_ns, longest first
   Allocations allocations;
-  std::uint64_t launches = 0;          // kernels and graphs launched
+  std::uint64_t launches = 0;  // kernels and graphs launched
   std::uint64_t graph_launches = 0;
-  std::uint64_t kernel_ns = 0;         // sum over kernels, not union
+  std::uint64_t kernel_ns = 0;  // sum over kernels, not union
   std::uint64_t median_kernel_ns = 0;
   std::uint64_t median_launch_gap_ns = 0;  // from launch to launch on a thread
 };
 
 Summary summarise(const recording::Recording& recording, const Timeline& timeline,
-                  const std::vector<Step>& steps, const DeviceSteps& device, SourceLines& lines);
+                  const std::vector<Step>& steps, const DeviceSteps& device,
+                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines);
 
 }  // namespace gpubusy::analysis

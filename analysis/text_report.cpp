@@ -191,11 +191,31 @@ std::string who(const ProcessReport& p) {
   return out + fmt::format("pid {} on {}", p.pid, p.host.empty() ? "?" : printable(p.host));
 }
 
+// "20 steps (7-26)", "20 steps (7-16, 57-66)", "200 steps in 10 windows".
 std::string steps_text(const ProcessReport& p, const Page& page) {
+  constexpr std::uint32_t kMaxRanges = 3;
   const std::size_t n = p.steps.size();
   if (n == 1) return fmt::format("step {}", p.steps.front().number);
-  return fmt::format("{} steps ({}{}{})", n, p.steps.front().number, page.dash(),
-                     p.steps.back().number);
+  if (p.windows > kMaxRanges) return fmt::format("{} steps in {} windows", n, p.windows);
+  std::string ranges;
+  for (std::size_t i = 0; i < n;) {
+    std::size_t last = i;
+    while (last + 1 < n && p.steps[last + 1].window == p.steps[i].window) ++last;
+    ranges += fmt::format("{}{}{}{}", ranges.empty() ? "" : ", ", p.steps[i].number, page.dash(),
+                          p.steps[last].number);
+    i = last + 1;
+  }
+  return fmt::format("{} steps ({})", n, ranges);
+}
+
+std::string step_length(const ProcessReport& p, const Page& page) {
+  if (!p.has_steps()) return {};
+  std::string text = fmt::format("; step {} ms", number(p.step_ms.median));
+  if (p.steps.size() > 1) {
+    text +=
+        fmt::format(" ({}{}{})", number(p.step_ms.minimum), page.dash(), number(p.step_ms.maximum));
+  }
+  return text;
 }
 
 void headline(Page& page, const ProcessReport& p) {
@@ -204,29 +224,24 @@ void headline(Page& page, const ProcessReport& p) {
       p.has_steps() ? steps_text(p, page)
                     : fmt::format("{} ms from first to last CUDA activity", number(ms(p.wall_ns)));
   if (!p.has_device_times()) {
-    page.line(page.styled(Style::kBold, "GPU busy: not known") + " in " + span);
+    page.line(page.styled(Style::kBold, "GPU busy: not known") + " in " + span +
+              step_length(p, page));
     return;
   }
   const double share = p.share(p.busy_ns);
   const Style style = share >= 0.85 ? Style::kGood : share >= 0.5 ? Style::kWarn : Style::kBad;
-  std::string text =
-      page.styled(style, "GPU busy " + percent(share)) + fmt::format(" of {}", span);
-  if (p.has_steps()) {
-    text += fmt::format("; step {} ms", number(p.step_ms.median));
-    if (p.steps.size() > 1) {
-      text += fmt::format(" ({}{}{})", number(p.step_ms.minimum), page.dash(),
-                          number(p.step_ms.maximum));
-    }
-  }
-  page.line(text);
+  page.line(page.styled(style, "GPU busy " + percent(share)) + " of " + span +
+            step_length(p, page));
   const std::size_t cells = std::min<std::size_t>(page.width(), 72);
   page.line(page.styled(style, page.bar(share, cells)));
 }
 
 void time_table(Page& page, const ProcessReport& p) {
-  if (p.wall_ns == 0 || !p.has_device_times()) return;
+  if (p.wall_ns == 0) return;
   const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
-  page.heading(p.has_steps() ? "Where a step's time goes (mean)" : "Where the time goes");
+  const bool device = p.has_device_times();
+  page.heading(fmt::format("{} the {}'s time goes{}", p.has_steps() ? "Per step: where" : "Where",
+                           device ? "GPU" : "host", p.has_steps() ? " (mean)" : ""));
   Table table({"", "ms", "share", ""});
   constexpr std::size_t kCells = 24;
   const auto row = [&](const std::string& name, std::uint64_t ns) {
@@ -240,7 +255,15 @@ void time_table(Page& page, const ProcessReport& p) {
     }
     table.add({name, number(ms(ns) / steps), percent(share), bar});
   };
-  row("GPU busy", p.busy_ns);
+  if (!device) {
+    row("outside CUDA", p.host_time(HostState::kOutside));
+    row("launching", p.host_time(HostState::kLaunching));
+    row("waiting for the GPU", p.host_time(HostState::kWaiting));
+    row("in other CUDA calls", p.host_time(HostState::kOtherCall));
+    table.print(page, 1);
+    return;
+  }
+  row("busy", p.busy_ns);
   row("  of this kernels", p.kernel_busy_ns);
   for (const IdleClass c : kAllIdleClasses) {
     if (p.idle(c) > 0) row(std::string("idle: ") + idle_title(c), p.idle(c));
@@ -249,7 +272,8 @@ void time_table(Page& page, const ProcessReport& p) {
 }
 
 void findings_text(Page& page, const ProcessReport& p) {
-  if (p.wall_ns == 0 || !p.has_device_times()) return;
+  if (p.wall_ns == 0) return;
+  if (p.findings.empty() && !p.has_device_times()) return;
   page.heading("Findings");
   if (p.findings.empty()) {
     page.wrapped("  ", "Nothing stands out: no single cause costs enough to name it.");
@@ -273,7 +297,8 @@ std::string copy_kind(const CopyRow& c) {
   std::string text(direction_name(c.direction));
   if (host) {
     text += fmt::format(" {}", memory_kind_name(c.host_kind));
-    for (char& ch : text) ch = ch == 'P' || ch == 'M' || ch == 'U' ? static_cast<char>(ch + 32) : ch;
+    for (char& ch : text)
+      ch = ch == 'P' || ch == 'M' || ch == 'U' ? static_cast<char>(ch + 32) : ch;
   }
   return text + (c.asynchronous ? " async" : " sync");
 }
@@ -309,9 +334,8 @@ void tables(Page& page, const ProcessReport& p) {
     table.print(page);
   }
   if (!s.by_call.empty()) {
-    page.heading(
-        fmt::format("CUDA calls by host time (top {} of {}){}",
-                    std::min(kTopCalls, s.by_call.size()), s.by_call.size(), per));
+    page.heading(fmt::format("CUDA calls by host time (top {} of {}){}",
+                             std::min(kTopCalls, s.by_call.size()), s.by_call.size(), per));
     Table table({"", "count", "ms", "mean us", "longest us"});
     for (std::size_t i = 0; i < std::min(kTopCalls, s.by_call.size()); ++i) {
       const CallRow& c = s.by_call[i];
@@ -349,19 +373,30 @@ void coverage(Page& page, const ProcessReport& p) {
   text += fmt::format("; {} lost.", p.lost_records);
   page.wrapped("  ", text);
   if (p.has_steps()) {
-    page.wrapped("  ", fmt::format("{} steps seen in all; steps end with: {}.{}", p.steps_seen,
-                                   step_source_name(p.step_source),
-                                   p.outlier_steps ? fmt::format(" {} took twice the median or more.",
-                                                                 p.outlier_steps)
-                                                   : ""));
+    page.wrapped(
+        "  ", fmt::format("{} steps seen in all; steps end with: {}.{}", p.steps_seen,
+                          step_source_name(p.step_source),
+                          p.outlier_steps
+                              ? fmt::format(" {} took twice the median or more.", p.outlier_steps)
+                              : ""));
+  }
+  if (p.has_steps() && p.other_steps > 1) {
+    page.wrapped("  ", fmt::format("The {} steps outside took {} ms (median): what differs is what "
+                                   "recording costs, and warm-up.",
+                                   p.other_steps, number(p.other_step_ms.median)));
+  }
+  if (p.time_source == recording::TimeSource::kEvents) {
+    page.wrapped("  ",
+                 "CUDA events lie round each piece of work: on an idle GPU they take in the few us "
+                 "between event and launch, so busy is an upper bound.");
   }
   if (p.coverage.failed_calls > 0) {
     page.wrapped("  ", fmt::format("{} calls returned an error.", p.coverage.failed_calls));
   }
   for (const OtherDevice& d : p.other_devices) {
-    page.wrapped("  ", fmt::format("GPU {} ({}) busy {}.", d.device,
-                                   d.name.empty() ? "?" : printable(d.name),
-                                   percent(d.busy_share)));
+    page.wrapped("  ",
+                 fmt::format("GPU {} ({}) busy {}.", d.device,
+                             d.name.empty() ? "?" : printable(d.name), percent(d.busy_share)));
   }
   for (std::size_t i = 0; i < std::min(kTopNotices, p.notices.size()); ++i) {
     page.wrapped(fmt::format("  {} ", page.dot()), printable(p.notices[i]));
@@ -391,8 +426,8 @@ void process(Page& page, const ProcessReport& p) {
 }
 
 void ranks(Page& page, const SessionReport& report) {
-  page.line(page.styled(Style::kBold, fmt::format("{} processes used CUDA",
-                                                  report.processes.size())));
+  page.line(
+      page.styled(Style::kBold, fmt::format("{} processes used CUDA", report.processes.size())));
   Table table({"process", "GPU busy", "step ms", "steps", "first finding"});
   for (const ProcessReport& p : report.processes) {
     table.add({who(p), p.has_device_times() && p.wall_ns ? percent(p.share(p.busy_ns)) : "?",
@@ -435,9 +470,9 @@ std::string render_text(const SessionReport& report, const TextOptions& options)
   }
   if (report.helpers > 0) {
     page.blank();
-    page.line(page.styled(Style::kDim, fmt::format("{} more process{} made no CUDA call.",
-                                                   report.helpers,
-                                                   report.helpers == 1 ? "" : "es")));
+    page.line(
+        page.styled(Style::kDim, fmt::format("{} more process{} made no CUDA call.", report.helpers,
+                                             report.helpers == 1 ? "" : "es")));
   }
   return page.take();
 }
@@ -474,8 +509,9 @@ std::string render_comparison(const SessionReport& before, const SessionReport& 
   table.add({"first finding", first(*a), first(*b)});
   table.print(page);
   if (a->has_steps() && b->has_steps() && b->step_ms.median > 0) {
-    page.line(page.styled(Style::kBold, fmt::format("  Steps are {} times as fast.",
-                                                    number(a->step_ms.median / b->step_ms.median))));
+    page.line(
+        page.styled(Style::kBold, fmt::format("  Steps are {} times as fast.",
+                                              number(a->step_ms.median / b->step_ms.median))));
   }
   return page.take();
 }

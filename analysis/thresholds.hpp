@@ -40,14 +40,16 @@ inline constexpr std::uint32_t kPreludeWarmupSteps = 1;
 // How many calls round a pause are searched for one with a Python stack.
 inline constexpr int kCallsToSearch = 16;
 
-// ---- what is worth a finding ---------------------------------------------------------------------
+// ---- what is worth a finding
+// ---------------------------------------------------------------------
 
 // TensorBoard's profiler warns at 5 % of the step for data loading; users know that number.
 inline constexpr double kStarvationShare = 0.05;
 // In at least this share of the steps: one slow batch (a checkpoint, a new epoch) is no starvation.
 inline constexpr double kStarvationSteps = 0.5;
 
-// Idle behind synchronisations: 20 .item() calls with 0.1 ms of Python each in a 50 ms step are 4 %.
+// Idle behind synchronisations: 20 .item() calls with 0.1 ms of Python each in a 50 ms step are 4
+// %.
 inline constexpr double kSyncShare = 0.03;
 
 // Idle while the host launches; a step always has some at its start and behind a needed wait.

@@ -20,10 +20,14 @@ constexpr std::uint32_t kDefaultStream = 7;
 
 OpKind kind_of(Category category) {
   switch (category) {
-    case Category::kCopy: return OpKind::kCopy;
-    case Category::kMemset: return OpKind::kMemset;
-    case Category::kGraphLaunch: return OpKind::kGraph;
-    default: return OpKind::kKernel;
+    case Category::kCopy:
+      return OpKind::kCopy;
+    case Category::kMemset:
+      return OpKind::kMemset;
+    case Category::kGraphLaunch:
+      return OpKind::kGraph;
+    default:
+      return OpKind::kKernel;
   }
 }
 
@@ -183,20 +187,26 @@ bool wants_device_work(const Call& call) {
   if (has_failed(call) || (call.flags & recording::kCallCaptured)) return false;
   switch (call.category) {
     case Category::kLaunch:
-    case Category::kGraphLaunch: return true;
+    case Category::kGraphLaunch:
+      return true;
     case Category::kCopy:
       return call.copy.bytes != 0 && call.copy.direction != CopyDirection::kHostToHost;
-    case Category::kMemset: return call.memset.bytes != 0;
-    default: return false;
+    case Category::kMemset:
+      return call.memset.bytes != 0;
+    default:
+      return false;
   }
 }
 
 bool is_pageable_copy(const Call& call) {
   if (call.category != Category::kCopy) return false;
   switch (call.copy.direction) {
-    case CopyDirection::kHostToDevice: return call.copy.source_kind == MemoryKind::kPageable;
-    case CopyDirection::kDeviceToHost: return call.copy.destination_kind == MemoryKind::kPageable;
-    default: return false;
+    case CopyDirection::kHostToDevice:
+      return call.copy.source_kind == MemoryKind::kPageable;
+    case CopyDirection::kDeviceToHost:
+      return call.copy.destination_kind == MemoryKind::kPageable;
+    default:
+      return false;
   }
 }
 

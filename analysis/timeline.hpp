@@ -34,32 +34,32 @@ struct DeviceOp {
 // Calls that should have led to device work, and what is known of it. Of a set of calls, but for
 // orphan_times, early_ops and max_uncertainty_ns, which are of the whole recording.
 struct Coverage {
-  std::uint64_t expected = 0;          // launches, graph launches, copies, memsets that succeeded
-  std::uint64_t timed = 0;             // … with a device time
-  std::uint64_t untimed_capture = 0;   // not timed: a capture was active somewhere
-  std::uint64_t untimed_limit = 0;     // not timed: no timer was free
-  std::uint64_t untimed_pending = 0;   // a timer ran, its result never came (killed, still running)
-  std::uint64_t untimed_off = 0;       // nothing tried to time it
-  std::uint64_t captured = 0;          // went into a graph: no device work of its own
-  std::uint64_t orphan_times = 0;      // device times whose call was not recorded
-  std::uint64_t failed_calls = 0;      // calls that returned an error
-  std::uint64_t early_ops = 0;         // begin before their launch by more than can be corrected
+  std::uint64_t expected = 0;         // launches, graph launches, copies, memsets that succeeded
+  std::uint64_t timed = 0;            // … with a device time
+  std::uint64_t untimed_capture = 0;  // not timed: a capture was active somewhere
+  std::uint64_t untimed_limit = 0;    // not timed: no timer was free
+  std::uint64_t untimed_pending = 0;  // a timer ran, its result never came (killed, still running)
+  std::uint64_t untimed_off = 0;      // nothing tried to time it
+  std::uint64_t captured = 0;         // went into a graph: no device work of its own
+  std::uint64_t orphan_times = 0;     // device times whose call was not recorded
+  std::uint64_t failed_calls = 0;     // calls that returned an error
+  std::uint64_t early_ops = 0;        // begin before their launch by more than can be corrected
   std::uint64_t max_uncertainty_ns = 0;
   std::uint64_t untimed() const { return expected - timed; }
 };
 
 struct DeviceLine {
   std::int16_t device = 0;
-  std::vector<std::uint32_t> ops;       // into Timeline::ops, by start
-  std::vector<Interval> busy;           // union of all work
-  std::vector<Interval> kernel_busy;    // union of kernels and graphs
+  std::vector<std::uint32_t> ops;         // into Timeline::ops, by start
+  std::vector<Interval> busy;             // union of all work
+  std::vector<Interval> kernel_busy;      // union of kernels and graphs
   std::uint64_t clock_correction_ns = 0;  // added to all times of this device
 };
 
 struct Timeline {
-  std::vector<DeviceOp> ops;                // by start
-  std::vector<std::uint32_t> ops_by_call;   // op indices, by call and then start
-  std::vector<std::uint64_t> untimed_ns;    // start times of successful calls without a device time
+  std::vector<DeviceOp> ops;               // by start
+  std::vector<std::uint32_t> ops_by_call;  // op indices, by call and then start
+  std::vector<std::uint64_t> untimed_ns;   // start times of successful calls without a device time
   std::map<std::int16_t, DeviceLine> devices;
   std::vector<bool> timed;  // by call: there is a device time
   Coverage coverage;        // of all calls

@@ -62,13 +62,11 @@ bool is_wanted(const Recording& recording, const Window& window, const ExportOpt
 void export_window(const Recording& recording, const Timeline& timeline, const Window& window,
                    const std::string& directory, const ExportOptions& options,
                    ExportResult& result) {
-  const std::string worker =
-      fmt::format("{}_{}", file_name_part(recording.host), recording.pid);
+  const std::string worker = fmt::format("{}_{}", file_name_part(recording.host), recording.pid);
   const std::uint64_t stamp = unix_time(recording, window.end_ns);
   TraceFile file(directory, options.compress);
-  const TraceCounts counts =
-      write_trace(recording, timeline, window, options.max_bytes,
-                  fmt::format("{}.{}.pt.trace.json", worker, stamp), file);
+  const TraceCounts counts = write_trace(recording, timeline, window, options.max_bytes,
+                                         fmt::format("{}.{}.pt.trace.json", worker, stamp), file);
   const auto path = file.finish([&](unsigned attempt) {
     return fmt::format("{}.{}.pt.trace.json{}", worker, stamp + attempt,
                        options.compress ? ".gz" : "");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A file that appears whole or not at all, and never in the place of another: written under a
-// temporary name in the same directory, then linked to its own. Thread-safety: one thread per object.
+// temporary name in the same directory, then linked to its own. Thread-safety: one thread per
+// object.
 #pragma once
 
 #include <cstdint>

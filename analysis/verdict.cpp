@@ -109,7 +109,8 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
   if (report.has_steps()) {
     finding.evidence += fmt::format(", in {} of {} steps", finding.steps, report.steps.size());
   }
-  finding.evidence += ". Meanwhile the host is in no CUDA call and no synchronisation explains it; ";
+  finding.evidence +=
+      ". Meanwhile the host is in no CUDA call and no synchronisation explains it; ";
   finding.evidence += input ? "the work that follows is a copy from the host."
                             : "the work that follows is no copy from the host, so it may be "
                               "something other than input.";
@@ -130,16 +131,16 @@ std::optional<Finding> host_elsewhere(const ProcessReport& report) {
   set_region(finding, rows);
   finding.id = "host_elsewhere";
   finding.title = "The host does something else in mid-step";
-  finding.evidence = fmt::format(
-      "Idle {}. The host is in no CUDA call for {} us or more at a time.",
-      cost_text(finding, report), kLaunchPauseNs / 1000);
+  finding.evidence =
+      fmt::format("Idle {}. The host is in no CUDA call for {} us or more at a time.",
+                  cost_text(finding, report), kLaunchPauseNs / 1000);
   finding.cure = "Move that work off the launching thread, or behind the launches of the step.";
   return finding;
 }
 
 std::optional<Finding> synchronisation(const ProcessReport& report) {
-  const auto rows = rows_where(
-      report, [](const IdleRow& row) { return row.idle == IdleClass::kAfterSync; });
+  const auto rows =
+      rows_where(report, [](const IdleRow& row) { return row.idle == IdleClass::kAfterSync; });
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kSyncShare) return std::nullopt;
@@ -168,11 +169,11 @@ std::optional<Finding> synchronisation(const ProcessReport& report) {
   }
   finding.id = "synchronisation";
   finding.title = "The host waits for the GPU, then the GPU for the host";
-  finding.evidence =
-      fmt::format("Idle {} behind waits that let the GPU run dry. The host waits {} times{}, "
-                  "{:.2f} ms in all.{}",
-                  cost_text(finding, report), count_text(per.count_of(count)), per.word,
-                  per.ms_of(host_ns), lines.empty() ? "" : " By line: " + lines + ".");
+  finding.evidence = fmt::format(
+      "Idle {} behind waits that let the GPU run dry. The host waits {} times{}, "
+      "{:.2f} ms in all.{}",
+      cost_text(finding, report), count_text(per.count_of(count)), per.word, per.ms_of(host_ns),
+      lines.empty() ? "" : " By line: " + lines + ".");
   finding.cure =
       "Read results less often: keep losses and counts on the GPU (.detach()), call .item(), "
       ".cpu(), print or a Python `if` on a tensor every N steps only; no torch.cuda.synchronize() "
@@ -200,16 +201,16 @@ std::optional<Finding> pageable_copies(const ProcessReport& report) {
     }
   }
   finding.share = report.share(finding.total_ns);
-  if (count == 0 ||
-      (finding.share < kPageableShare &&
-       per.count_of(bytes) < static_cast<double>(kPageableBytes))) {
+  if (count == 0 || (finding.share < kPageableShare &&
+                     per.count_of(bytes) < static_cast<double>(kPageableBytes))) {
     return std::nullopt;
   }
   finding.id = "pageable_copies";
   finding.title = "Copies from or to pageable memory block the host";
   finding.where = to_text(finding.before);
   finding.evidence = fmt::format(
-      "{} {} copies{}, {:.1f} MB, from or to pageable memory hold the host for {:.2f} ms ({:.1f} %) "
+      "{} {} copies{}, {:.1f} MB, from or to pageable memory hold the host for {:.2f} ms ({:.1f} "
+      "%) "
       "while no kernel runs; \"async\" does not help with pageable memory.",
       count_text(per.count_of(count)), directions, per.word, per.count_of(bytes) / 1e6,
       per.ms_of(finding.total_ns), percent(finding.share));
@@ -323,9 +324,9 @@ std::optional<Finding> gpu_busy(const ProcessReport& report) {
   const Per per(report);
   finding.evidence = fmt::format("Busy {:.1f} %", percent(finding.share));
   if (!s.kernels.empty()) {
-    finding.evidence += fmt::format(", {:.0f} % of kernel time in {}",
-                                    percent(s.kernels.front().share),
-                                    shorten(s.kernels.front().name, 60, true));
+    finding.evidence +=
+        fmt::format(", {:.0f} % of kernel time in {}", percent(s.kernels.front().share),
+                    shorten(s.kernels.front().name, 60, true));
   }
   finding.evidence += ".";
   if (!s.waits.empty() && s.waits.front().device_busy_ns * 2 > s.waits.front().host_ns &&
@@ -343,24 +344,50 @@ std::optional<Finding> gpu_busy(const ProcessReport& report) {
   return finding;
 }
 
+// All that can be said without device times.
+std::optional<Finding> host_outside(const ProcessReport& report) {
+  if (report.has_device_times()) return std::nullopt;
+  std::vector<const IdleRow*> rows;
+  for (const IdleRow& row : report.summary.pauses) rows.push_back(&row);
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kHostShare) return std::nullopt;
+  set_region(finding, rows);
+  finding.id = "host_outside";
+  finding.problem = false;
+  finding.title = "The host is outside CUDA for long";
+  finding.evidence = fmt::format(
+      "{}, {} us or more at a time. Without device times it is not known whether the GPU still had "
+      "work then.",
+      cost_text(finding, report), kLaunchPauseNs / 1000);
+  return finding;
+}
+
 struct Rule {
   const char* id;
+  bool needs_device_times;
   std::optional<Finding> (*find)(const ProcessReport&);
 };
 constexpr Rule kRules[] = {
-    {"data_starvation", data_starvation}, {"synchronisation", synchronisation},
-    {"pageable_copies", pageable_copies}, {"launch_bound", launch_bound},
-    {"allocation_churn", allocation_churn}, {"blocked_calls", blocked_calls},
-    {"host_elsewhere", host_elsewhere},   {"gpu_busy", gpu_busy},
-    {"unknown", unknown_time},
+    {"data_starvation", true, data_starvation},
+    {"synchronisation", true, synchronisation},
+    {"pageable_copies", true, pageable_copies},
+    {"launch_bound", true, launch_bound},
+    {"allocation_churn", true, allocation_churn},
+    {"blocked_calls", true, blocked_calls},
+    {"host_elsewhere", true, host_elsewhere},
+    {"gpu_busy", true, gpu_busy},
+    {"unknown", true, unknown_time},
+    {"host_outside", false, host_outside},
 };
 
 }  // namespace
 
 std::vector<Finding> find_all(const ProcessReport& report) {
   std::vector<Finding> findings;
-  if (report.wall_ns == 0 || !report.has_device_times()) return findings;
+  if (report.wall_ns == 0) return findings;
   for (const Rule& rule : kRules) {
+    if (rule.needs_device_times && !report.has_device_times()) continue;
     if (auto finding = rule.find(report)) findings.push_back(std::move(*finding));
   }
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the reader's bytes come from: a file, or memory (fuzzing). A file is read with pread and not
-// mapped: a process that still records may shorten its file at any time, and a mapping would then
-// kill the reader with SIGBUS.
+// Where the reader's bytes come from: a file, or memory (fuzzing). A file is read with pread and
+// not mapped: a process that still records may shorten its file at any time, and a mapping would
+// then kill the reader with SIGBUS.
 #pragma once
 
 #include <cstddef>

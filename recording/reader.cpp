@@ -6,9 +6,9 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <tuple>
 #include <memory>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -33,30 +33,37 @@ bool plausible(std::uint64_t start_ns, std::uint64_t end_ns) {
 }
 
 constexpr std::size_t kPayloadSize = 32;  // of the largest payload of a call
-static_assert(sizeof(Launch) == kPayloadSize &&
-              sizeof(LaunchPayload) <= kPayloadSize && sizeof(GraphLaunchPayload) <= kPayloadSize &&
-              sizeof(CopyPayload) <= kPayloadSize && sizeof(MemsetPayload) <= kPayloadSize &&
-              sizeof(AllocPayload) <= kPayloadSize && sizeof(SyncPayload) <= kPayloadSize);
+static_assert(sizeof(Launch) == kPayloadSize && sizeof(LaunchPayload) <= kPayloadSize &&
+              sizeof(GraphLaunchPayload) <= kPayloadSize && sizeof(CopyPayload) <= kPayloadSize &&
+              sizeof(MemsetPayload) <= kPayloadSize && sizeof(AllocPayload) <= kPayloadSize &&
+              sizeof(SyncPayload) <= kPayloadSize);
 
 std::size_t payload_size(Category category) {
   switch (category) {
-    case Category::kLaunch: return sizeof(LaunchPayload);
-    case Category::kGraphLaunch: return sizeof(GraphLaunchPayload);
-    case Category::kCopy: return sizeof(CopyPayload);
-    case Category::kMemset: return sizeof(MemsetPayload);
+    case Category::kLaunch:
+      return sizeof(LaunchPayload);
+    case Category::kGraphLaunch:
+      return sizeof(GraphLaunchPayload);
+    case Category::kCopy:
+      return sizeof(CopyPayload);
+    case Category::kMemset:
+      return sizeof(MemsetPayload);
     case Category::kDeviceAlloc:
     case Category::kDeviceFree:
     case Category::kHostAlloc:
-    case Category::kHostFree: return sizeof(AllocPayload);
+    case Category::kHostFree:
+      return sizeof(AllocPayload);
     case Category::kSync:
     case Category::kStream:
     case Category::kEvent:
     case Category::kHostFunction:
-    case Category::kCapture: return sizeof(SyncPayload);
+    case Category::kCapture:
+      return sizeof(SyncPayload);
     case Category::kOther:
     case Category::kProfiler:
     case Category::kModule:
-    case Category::kContext: break;
+    case Category::kContext:
+      break;
   }
   return 0;
 }
@@ -207,12 +214,15 @@ void Parser::block(const std::byte* data, std::size_t block_size, std::size_t av
 void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_id) {
   bool good = true;
   switch (header.type) {
-    case RecordType::kPadding: break;
+    case RecordType::kPadding:
+      break;
     case RecordType::kCall:
     case RecordType::kDeviceTime:
     case RecordType::kStepEdge:
     case RecordType::kWindow:
-    case RecordType::kLost: good = event(header, view, thread_id); break;
+    case RecordType::kLost:
+      good = event(header, view, thread_id);
+      break;
     case RecordType::kKernel:
     case RecordType::kCode:
     case RecordType::kStackNode:
@@ -222,8 +232,12 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kNotice:
     case RecordType::kGraph:
     case RecordType::kSetting:
-    case RecordType::kFunction: good = definition(header, view); break;
-    default: ++recording_.unknown_records; break;
+    case RecordType::kFunction:
+      good = definition(header, view);
+      break;
+    default:
+      ++recording_.unknown_records;
+      break;
   }
   if (!good) {
     ++recording_.bad_records;
@@ -233,7 +247,8 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
 
 bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id) {
   switch (header.type) {
-    case RecordType::kCall: return call(header, view, thread_id);
+    case RecordType::kCall:
+      return call(header, view, thread_id);
     case RecordType::kDeviceTime: {
       DeviceTimeRecord record;
       if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
@@ -250,7 +265,8 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       seen(record.time_ns);
       return true;
     }
-    case RecordType::kWindow: return window(header, view);
+    case RecordType::kWindow:
+      return window(header, view);
     case RecordType::kLost: {
       LostRecord record;
       if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
@@ -258,7 +274,8 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       seen(record.time_ns);
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -337,8 +354,7 @@ bool Parser::definition(RecordHeader header, RecordView view) {
       whole = view.text(at, record.line_table_bytes, table) && whole;
       r.codes.insert_or_assign(
           header.value, Code{repair_utf8(file), repair_utf8(name), std::string(table),
-                             record.first_line, record.python_minor,
-                             record.flags != 0 || !whole});
+                             record.first_line, record.python_minor, record.flags != 0 || !whole});
       return whole;
     }
     case RecordType::kStackNode: {
@@ -403,7 +419,8 @@ bool Parser::definition(RecordHeader header, RecordView view) {
       r.apis[header.value] = {repair_utf8(text), record.category, record.layer};
       return whole;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -417,8 +434,10 @@ void Parser::resolve_categories() {
       if (category == Category::kLaunch) {
         LaunchPayload p;
         std::memcpy(&p, static_cast<const void*>(&call.launch), sizeof p);
-        call.launch = {p.kernel, {p.grid_x, p.grid_y, p.grid_z},
-                       {p.block_x, p.block_y, p.block_z}, p.shared_bytes};
+        call.launch = {p.kernel,
+                       {p.grid_x, p.grid_y, p.grid_z},
+                       {p.block_x, p.block_y, p.block_z},
+                       p.shared_bytes};
       }
     } else {
       ++recording_.bad_records;  // kept as a call of kind "other": its times are good
@@ -517,8 +536,8 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
                             kFormatVersion));
   }
   if (header_size < kHeaderSize || header_size > kMaxHeaderSize) {
-    return fail(fmt::format("has a header of {} bytes; expected {} to {}", header_size,
-                            kHeaderSize, kMaxHeaderSize));
+    return fail(fmt::format("has a header of {} bytes; expected {} to {}", header_size, kHeaderSize,
+                            kMaxHeaderSize));
   }
   if (block_size < kMinBlockSize || block_size > kMaxBlockSize || block_size % 8 != 0) {
     return fail(fmt::format("has blocks of {} bytes; expected a multiple of 8 from {} to {}",
@@ -582,12 +601,11 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
       const BlockHeaderBytes header(buffer.data());
       if (!filter.counts(header, at)) continue;
       const std::uint32_t committed = header.committed;
-      const std::uint64_t there =
-          std::min<std::uint64_t>({block_size, size - at, buffer.size()});
+      const std::uint64_t there = std::min<std::uint64_t>({block_size, size - at, buffer.size()});
       const std::uint64_t wanted =
           std::min<std::uint64_t>(there, std::uint64_t{committed} + sizeof(BlockHeader));
-      available += source.read(at + head, buffer.data() + head,
-                               static_cast<std::size_t>(wanted) - head);
+      available +=
+          source.read(at + head, buffer.data() + head, static_cast<std::size_t>(wanted) - head);
     }
     parser.block(buffer.data(), block_size, available, index < blocks);
   }

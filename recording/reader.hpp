@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The part of the reader below read_file (recording.hpp): from bytes to a Recording. Never fails on
-// bad blocks or records: they are counted in the Recording. Memory is bounded by a small multiple of
-// the source's size. Thread-safe.
+// bad blocks or records: they are counted in the Recording. Memory is bounded by a small multiple
+// of the source's size. Thread-safe.
 #pragma once
 
 #include <string>

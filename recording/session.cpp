@@ -77,9 +77,9 @@ tl::expected<Session, Error> read_session(const std::string& path) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
   if (!fs::exists(status)) {
-    return tl::make_unexpected(
-        Error{fmt::format("{}: does not exist; expected a directory with *{} files, or one such file",
-                          path, kFileSuffix)});
+    return tl::make_unexpected(Error{
+        fmt::format("{}: does not exist; expected a directory with *{} files, or one such file",
+                    path, kFileSuffix)});
   }
   if (!fs::is_directory(status)) {
     auto recording = read_file(path);

@@ -68,8 +68,7 @@ void RecordingBuilder::append(std::uint32_t thread, const void* record, std::siz
   const auto it = open_block_.find(thread);
   if (it == open_block_.end() ||
       blocks_[it->second].data.size() + total > block_size_ - sizeof(rec::BlockHeader)) {
-    const std::uint32_t sequence =
-        it == open_block_.end() ? 0 : blocks_[it->second].sequence + 1;
+    const std::uint32_t sequence = it == open_block_.end() ? 0 : blocks_[it->second].sequence + 1;
     blocks_.push_back({thread, sequence, last_ns_, {}});
     open_block_[thread] = blocks_.size() - 1;
   }
@@ -213,8 +212,8 @@ std::uint32_t RecordingBuilder::call(std::uint64_t start, std::uint64_t end, std
   return next_correlation_++;
 }
 
-std::uint32_t RecordingBuilder::launch(std::uint64_t start, std::uint64_t end,
-                                       std::uint32_t kernel, CallOptions options) {
+std::uint32_t RecordingBuilder::launch(std::uint64_t start, std::uint64_t end, std::uint32_t kernel,
+                                       CallOptions options) {
   const rec::LaunchPayload p = {kernel, 0, 108, 1, 1, 256, 1, 1, 0};
   return call(start, end, api("cudaLaunchKernel", rec::Category::kLaunch), &p, sizeof p, options);
 }
@@ -299,8 +298,7 @@ void RecordingBuilder::step_edge(std::uint64_t time, std::uint32_t step, rec::St
 }
 
 void RecordingBuilder::window(rec::WindowEvent event, std::uint64_t time, std::uint32_t index,
-                              std::uint32_t first_step, std::uint32_t steps,
-                              rec::WindowKind kind) {
+                              std::uint32_t first_step, std::uint32_t steps, rec::WindowKind kind) {
   auto r = record<rec::WindowRecord>(rec::RecordType::kWindow, index);
   r.time_ns = time;
   r.first_step = first_step;

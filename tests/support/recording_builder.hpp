@@ -30,7 +30,7 @@ struct CallOptions {
 
 class RecordingBuilder {
  public:
-  static constexpr std::uint64_t kStart = 1'000'000'000;                    // CLOCK_MONOTONIC
+  static constexpr std::uint64_t kStart = 1'000'000'000;                  // CLOCK_MONOTONIC
   static constexpr std::uint64_t kUnixStart = 1'800'000'000'000'000'000;  // CLOCK_REALTIME
 
   explicit RecordingBuilder(std::uint32_t pid = 4242, std::uint32_t block_size = rec::kBlockSize);
@@ -76,12 +76,11 @@ class RecordingBuilder {
   std::uint32_t alloc(std::uint64_t start, std::uint64_t end, std::uint64_t bytes,
                       CallOptions options = {});
   std::uint32_t free(std::uint64_t start, std::uint64_t end, CallOptions options = {});
-  std::uint32_t call(std::uint64_t start, std::uint64_t end, std::uint16_t api,
-                     const void* payload, std::size_t payload_bytes, CallOptions options = {});
+  std::uint32_t call(std::uint64_t start, std::uint64_t end, std::uint16_t api, const void* payload,
+                     std::size_t payload_bytes, CallOptions options = {});
   void device_time(std::uint32_t correlation, std::uint64_t start, std::uint64_t end,
                    CallOptions options = {}, std::uint32_t uncertainty = 500,
-                   rec::TimeSource source = rec::TimeSource::kEvents,
-                   std::uint32_t graph_node = 0);
+                   rec::TimeSource source = rec::TimeSource::kEvents, std::uint32_t graph_node = 0);
   void step_edge(std::uint64_t time, std::uint32_t step,
                  rec::StepSource source = rec::StepSource::kOptimizer);
   void window(rec::WindowEvent event, std::uint64_t time, std::uint32_t index,

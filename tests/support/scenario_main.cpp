@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gpubusy_scenario SCENARIO DIRECTORY: writes the scenario's recording and its traces; prints the
-// paths of the traces. gpubusy_scenario SCENARIO DIRECTORY report|json|recording: prints the report,
-// or writes the recording only.
+// paths of the traces. gpubusy_scenario SCENARIO DIRECTORY report|json|recording: prints the
+// report, or writes the recording only.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -41,8 +41,10 @@ int main(int count, char** arguments) {
   const std::vector<RecordingBuilder> recordings =
       count >= 3 ? build(arguments[1]) : std::vector<RecordingBuilder>{};
   if (recordings.empty()) {
-    std::fputs("usage: gpubusy_scenario starved|pinned|launches|everything|ranks|golden|million DIRECTORY"
-               " [report|json|recording]\n", stderr);
+    std::fputs(
+        "usage: gpubusy_scenario starved|pinned|launches|everything|ranks|golden|million DIRECTORY"
+        " [report|json|recording]\n",
+        stderr);
     return 2;
   }
   const std::string directory = arguments[2];

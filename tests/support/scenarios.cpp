@@ -27,9 +27,9 @@ RecordingBuilder starved_loop(const StarvedOptions& options) {
   const std::uint32_t module = b.frame(0, kScript, "<module>", 70);
   const std::uint32_t copy = b.frame(module, kScript, "main", 58);
   const std::uint32_t forward = b.frame(module, kScript, "main", 60);
-  const std::uint32_t step = b.frame(
-      b.frame(module, kScript, "main", 63),
-      "/opt/venv/lib/python3.11/site-packages/torch/optim/sgd.py", "SGD.step", 80);
+  const std::uint32_t step =
+      b.frame(b.frame(module, kScript, "main", 63),
+              "/opt/venv/lib/python3.11/site-packages/torch/optim/sgd.py", "SGD.step", 80);
   std::uint64_t t = RecordingBuilder::kStart + 100 * kMs;
   b.window(WindowEvent::kBegin, t, 0, 7, static_cast<std::uint32_t>(options.steps));
   for (int i = 0; i < options.steps; ++i) {
@@ -76,18 +76,21 @@ RecordingBuilder launch_bound_loop(int steps, int launches, std::uint64_t gap_us
 
 RecordingBuilder everything(std::uint32_t pid) {
   RecordingBuilder b(pid);
-  b.rank(1, 2, 1).host("n\xc3\xb8" "de-\xe6\x97\xa5");
+  b.rank(1, 2, 1).host(
+      "n\xc3\xb8"
+      "de-\xe6\x97\xa5");
   b.device(0, "NVIDIA H200");
   b.device(1, "NVIDIA H200");
   b.thread(pid, "python");
   b.thread(pid + 1, "bad\x01name");
   b.notice(RecordingBuilder::kStart, rec::NoticeKind::kDeviceTime, "times from CUDA events");
-  const std::uint32_t quotes = b.kernel("quote\" back\\slash \n\t\x01 \xff \xe6\x97\xa5 \xed\xa0\x80");
+  const std::uint32_t quotes =
+      b.kernel("quote\" back\\slash \n\t\x01 \xff \xe6\x97\xa5 \xed\xa0\x80");
   const std::uint32_t huge = b.kernel("long<" + std::string(10'000, 'x') + ">");
   const std::uint32_t plain = b.kernel("_Z6kernelPfi");
   const std::uint32_t graph = b.graph(12, 1, 0);
-  const std::uint32_t stack = b.frame(
-      b.frame(0, "/home/\xe6\x97\xa5/\"train\".py", "<module>", 7), "/home/x/model.py", "f", 21);
+  const std::uint32_t stack = b.frame(b.frame(0, "/home/\xe6\x97\xa5/\"train\".py", "<module>", 7),
+                                      "/home/x/model.py", "f", 21);
   std::uint64_t t = RecordingBuilder::kStart + 10 * kMs;
   b.window(WindowEvent::kBegin, t, 0, 3, 4);
   for (std::uint32_t i = 0; i < 4; ++i) {
@@ -103,9 +106,11 @@ RecordingBuilder everything(std::uint32_t pid) {
       b.device_time(c, t + from * kUs, t + to * kUs, at);
     };
     timed(b.copy(t + 100 * kUs, t + 200 * kUs, 1 << 20, CopyDirection::kHostToDevice,
-                 MemoryKind::kPageable, true, o), 110, 190, o);
+                 MemoryKind::kPageable, true, o),
+          110, 190, o);
     timed(b.copy(t + 210 * kUs, t + 215 * kUs, 1 << 20, CopyDirection::kHostToDevice,
-                 MemoryKind::kPinned, true, s13), 220, 250, s13);
+                 MemoryKind::kPinned, true, s13),
+          220, 250, s13);
     timed(b.memset(t + 220 * kUs, t + 224 * kUs, 4096, o), 226, 228, o);
     timed(b.launch(t + 230 * kUs, t + 235 * kUs, quotes, o), 300, 677, o);
     timed(b.launch(t + 240 * kUs, t + 245 * kUs, huge, o), 500, 700, o);  // overlaps on its stream
@@ -126,7 +131,8 @@ RecordingBuilder everything(std::uint32_t pid) {
     captured.flags = rec::kCallCaptured;
     b.launch(t + 410 * kUs, t + 412 * kUs, plain, captured);
     timed(b.copy(t + 800 * kUs, t + 960 * kUs, 4, CopyDirection::kDeviceToHost,
-                 MemoryKind::kPageable, false, o), 940, 950, o);
+                 MemoryKind::kPageable, false, o),
+          940, 950, o);
     b.sync(t + 970 * kUs, t + 975 * kUs, o);
     const rec::SyncPayload event = {0x77, 0};
     b.call(t + 976 * kUs, t + 977 * kUs,
@@ -155,7 +161,8 @@ RecordingBuilder golden() {
   b.window(WindowEvent::kBegin, t, 0, 4, 2);
   for (std::uint32_t i = 0; i < 2; ++i) {
     b.device_time(b.copy(t + 10 * kUs, t + 20 * kUs, 4096, CopyDirection::kHostToDevice,
-                         MemoryKind::kPinned, true, o), t + 15 * kUs, t + 25 * kUs, o);
+                         MemoryKind::kPinned, true, o),
+                  t + 15 * kUs, t + 25 * kUs, o);
     b.device_time(b.launch(t + 30 * kUs, t + 35 * kUs, kernel, o), t + 40 * kUs, t + 90 * kUs, o);
     CallOptions other = o;
     other.thread = 4243;

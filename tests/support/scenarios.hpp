@@ -13,9 +13,9 @@ namespace gpubusy::testing {
 //   0      step begins (optimizer.step() at line 63 has returned)
 //   0..30  the host is outside CUDA (the `for` line fetches a batch)
 //   30     cudaMemcpyAsync HtoD, pageable, 8 MB at line 58: host 30..32, device 30.1..32
-//   32     16 launches at lines 60 to 62, one each 0.05 ms; kernels of 0.5 ms from 32.1, back to back
-//   40.1   the device is done
-//   33     step ends at line 63; the next begins when the device still runs
+//   32     16 launches at lines 60 to 62, one each 0.05 ms; kernels of 0.5 ms from 32.1, back to
+//   back 40.1   the device is done 33     step ends at line 63; the next begins when the device
+//   still runs
 // So steps are 33 ms, the device is busy for 1.9 + 8 ms of each (7.1 ms in the step after).
 struct StarvedOptions {
   int steps = 20;
@@ -29,8 +29,8 @@ RecordingBuilder starved_loop(const StarvedOptions& options = {});
 RecordingBuilder launch_bound_loop(int steps, int launches, std::uint64_t gap_us,
                                    std::uint64_t kernel_us);
 
-// Everything a trace can hold: two threads, two devices, several streams, overlapping kernels on one
-// stream, graph launches, all copy kinds, memsets, untimed and failed calls, hostile names.
+// Everything a trace can hold: two threads, two devices, several streams, overlapping kernels on
+// one stream, graph launches, all copy kinds, memsets, untimed and failed calls, hostile names.
 RecordingBuilder everything(std::uint32_t pid = 5151);
 
 // What tests/golden/format-1.gpubusy was written from: small, in short blocks, two threads, every

@@ -69,9 +69,9 @@ TEST(AnalysisSummary, SpreadOfSets) {
 }
 
 TEST(AnalysisSourceLines, WhoseFileItIs) {
-  for (const char* file : {"/home/u/train.py", "train.py", "<stdin>", "<ipython-input-3-abc>",
-                           "/home/u/lib/python3.x/a.py", "/mnt/python3.11/train.py",
-                           "/tmp/ipykernel_33/1234.py"}) {
+  for (const char* file :
+       {"/home/u/train.py", "train.py", "<stdin>", "<ipython-input-3-abc>",
+        "/home/u/lib/python3.x/a.py", "/mnt/python3.11/train.py", "/tmp/ipykernel_33/1234.py"}) {
     EXPECT_TRUE(is_user_file(file)) << file;
   }
   for (const char* file :

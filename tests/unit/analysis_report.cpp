@@ -21,9 +21,9 @@
 namespace gpubusy::analysis {
 namespace {
 
-using testing::RecordingBuilder;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::RecordingBuilder;
 
 SessionReport report_on(const RecordingBuilder& b) {
   recording::Session session;

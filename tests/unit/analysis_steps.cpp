@@ -34,7 +34,9 @@ class Script {
   void untimed(std::uint64_t at, std::uint64_t length) {
     b.launch(us(at), us(at + length), kernel_);
   }
-  void sync(std::uint64_t from, std::uint64_t to, CallOptions o = {}) { b.sync(us(from), us(to), o); }
+  void sync(std::uint64_t from, std::uint64_t to, CallOptions o = {}) {
+    b.sync(us(from), us(to), o);
+  }
   void window(std::uint64_t begin, const std::vector<std::uint64_t>& edges) {
     b.window(WindowEvent::kBegin, us(begin), 0, 0, static_cast<std::uint32_t>(edges.size()));
     std::uint32_t step = 0;
@@ -67,8 +69,7 @@ Split split(const RecordingBuilder& b, std::int16_t device = 0) {
                           out.selection.steps, device);
   // Whatever the script: each ns is busy or idle of one class.
   for (const StepTimes& t : out.device.steps) {
-    EXPECT_EQ(t.wall_ns,
-              std::accumulate(t.idle_ns.begin(), t.idle_ns.end(), t.busy_ns));
+    EXPECT_EQ(t.wall_ns, std::accumulate(t.idle_ns.begin(), t.idle_ns.end(), t.busy_ns));
   }
   std::uint64_t pieces = 0, idle = 0;
   for (const IdlePiece& p : out.device.pieces) pieces += p.ns;
@@ -109,13 +110,14 @@ TEST(AnalysisSteps, WorkBelongsToTheStepThatLaunchedIt) {
 TEST(AnalysisSteps, ASynchronisationIsBlamedForAtMostWhatItWaited) {
   Script s;
   s.launch(0, 5, 5, 100);
-  s.sync(60, 102);          // waited 40 us for the device, which is dry from 100
+  s.sync(60, 102);  // waited 40 us for the device, which is dry from 100
   s.launch(600, 5, 610, 700);
-  s.sync(600 + 6, 702);     // waited 94 us
+  s.sync(600 + 6, 702);  // waited 94 us
   s.launch(720, 5, 725, 800);
   s.window(0, {800});
   const Split t = split(s.b);
-  // 100..102 the wait's return, then 40 us; the rest is below kLaunchPauseNs of "outside": launching.
+  // 100..102 the wait's return, then 40 us; the rest is below kLaunchPauseNs of "outside":
+  // launching.
   EXPECT_EQ(t.idle(0, IdleClass::kAfterSync), (2 + 40) + (2 + 18 + 5));
   EXPECT_EQ(t.idle(0, IdleClass::kLaunch), 468);
   EXPECT_EQ(t.idle(0, IdleClass::kStepStart), 5);
@@ -136,8 +138,8 @@ TEST(AnalysisSteps, ALongPauseBehindAWaitIsTheHosts) {
 TEST(AnalysisSteps, AWaitAtTheEdgeComesBeforeTheStartOfTheStep) {
   Script s;
   s.launch(0, 5, 5, 500);
-  s.sync(10, 500);                 // torch.cuda.synchronize() at the end of the step
-  s.launch(800, 5, 805, 900);      // the wait hid nothing but these 300 us
+  s.sync(10, 500);             // torch.cuda.synchronize() at the end of the step
+  s.launch(800, 5, 805, 900);  // the wait hid nothing but these 300 us
   s.window(0, {510, 900});
   const Split t = split(s.b);
   EXPECT_EQ(t.idle(1, IdleClass::kAfterSync), 805 - 510);
@@ -266,6 +268,33 @@ TEST(AnalysisSteps, WithoutStepsTheWholeSpanIsJudged) {
   EXPECT_EQ(t.selection.steps[0].begin_ns, us(1000));
   EXPECT_EQ(t.selection.steps[0].end_ns, us(1100));
   EXPECT_EQ(t.busy(0), 90);
+}
+
+TEST(AnalysisSteps, WhereTheHostIs) {
+  Script s;
+  CallOptions other;
+  other.thread = 99;
+  s.launch(0, 10, 5, 50);
+  s.sync(20, 60);
+  s.launch(50, 4, 52, 53, other);  // another thread launches meanwhile
+  s.b.alloc(us(700), us(800), 1);  // behind 640 us outside
+  s.window(0, {100, 1000});
+  const recording::Recording r = s.b.read();
+  const Timeline timeline = build_timeline(r);
+  const std::vector<Step> steps = select_steps(r, timeline).steps;
+  const std::vector<HostSegment> host = host_segments(r);
+  const auto times = host_times(host, steps);
+  const auto of = [&](HostState state) { return times[static_cast<std::size_t>(state)] / 1000; };
+  EXPECT_EQ(of(HostState::kLaunching), 10u + 4u);
+  EXPECT_EQ(of(HostState::kWaiting), 30u + 6u);
+  EXPECT_EQ(of(HostState::kOtherCall), 100u);
+  EXPECT_EQ(of(HostState::kOutside), 10u + 40u + 600u + 200u);
+  const std::vector<IdlePiece> pauses = host_pauses(host, steps);
+  ASSERT_EQ(pauses.size(), 2u);  // the pause of 640 us, in two steps
+  EXPECT_EQ(pauses[0].ns, 40'000u);
+  EXPECT_EQ(pauses[1].ns, 600'000u);
+  EXPECT_EQ(pauses[1].before_call, 1u);
+  EXPECT_EQ(pauses[1].call, 3u);
 }
 
 TEST(AnalysisSteps, NoWindowNoCallsNothing) {

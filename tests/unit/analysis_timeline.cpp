@@ -70,7 +70,7 @@ TEST(AnalysisTimeline, SaysWhyWorkHasNoTime) {
   launch(50, recording::kCallCaptured);  // no work of its own
   launch(60, 0, 700);                    // failed: no work
   b.device_time(launch(70, recording::kCallTimed), 80, 90);
-  b.copy(100, 101, 0, CopyDirection::kHostToDevice, MemoryKind::kPinned, true);    // nothing to do
+  b.copy(100, 101, 0, CopyDirection::kHostToDevice, MemoryKind::kPinned, true);   // nothing to do
   b.copy(110, 111, 8, CopyDirection::kHostToHost, MemoryKind::kPageable, false);  // no device
   const Timeline t = build_timeline(b.read());
   EXPECT_EQ(t.coverage.expected, 5u);

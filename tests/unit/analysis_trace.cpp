@@ -25,10 +25,10 @@ namespace {
 
 using Json = nlohmann::json;
 using recording::WindowEvent;
-using testing::RecordingBuilder;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using testing::RecordingBuilder;
 using ::testing::StartsWith;
 
 std::string slurp(const std::string& path) {
@@ -79,11 +79,13 @@ std::uint64_t ns(const Json& microseconds) {
 
 // Rows of one (pid, tid) nest or are disjoint, at ns resolution.
 void expect_nested(const Json& events) {
-  std::map<std::pair<std::string, std::string>, std::vector<std::pair<std::uint64_t, std::uint64_t>>>
+  std::map<std::pair<std::string, std::string>,
+           std::vector<std::pair<std::uint64_t, std::uint64_t>>>
       rows;
   for (const Json& e : events) {
     if (e["ph"] == "X") {
-      rows[{e["pid"].dump(), e["tid"].dump()}].emplace_back(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]));
+      rows[{e["pid"].dump(), e["tid"].dump()}].emplace_back(ns(e["ts"]),
+                                                            ns(e["ts"]) + ns(e["dur"]));
     }
   }
   for (auto& [row, slices] : rows) {
@@ -123,8 +125,8 @@ void expect_rules(const Json& t, const std::string& text) {
       }
     } else if (phase == "s") {
       ++arrows[e["id"].dump()];
-      EXPECT_TRUE(launch_starts.contains(e["pid"].dump() + " " + e["tid"].dump() + " " +
-                                         e["ts"].dump()));
+      EXPECT_TRUE(
+          launch_starts.contains(e["pid"].dump() + " " + e["tid"].dump() + " " + e["ts"].dump()));
     } else if (phase == "f") {
       --arrows[e["id"].dump()];
       EXPECT_EQ(e["bp"], "e");
@@ -183,12 +185,16 @@ TEST_F(AnalysisTrace, HasARowForEachCallAndEachPieceOfWork) {
 
 TEST_F(AnalysisTrace, NamesSurviveOrAreReplacedVisibly) {
   const Json t = trace(testing::everything());
-  EXPECT_EQ(t["host_name"], "n\xc3\xb8" "de-\xe6\x97\xa5");
-  EXPECT_THAT(written_.path, HasSubstr("/n\xc3\xb8" "de-\xe6\x97\xa5_5151."));
+  EXPECT_EQ(t["host_name"],
+            "n\xc3\xb8"
+            "de-\xe6\x97\xa5");
+  EXPECT_THAT(written_.path, HasSubstr("/n\xc3\xb8"
+                                       "de-\xe6\x97\xa5_5151."));
   EXPECT_THAT(written_.path, EndsWith(".pt.trace.json.gz"));
   EXPECT_TRUE(find(t, [](const Json& e) {
-    return e["name"] == "quote\" back\\slash \n\t\x01 \xef\xbf\xbd \xe6\x97\xa5 "
-                        "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd";
+    return e["name"] ==
+           "quote\" back\\slash \n\t\x01 \xef\xbf\xbd \xe6\x97\xa5 "
+           "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd";
   }));
   const Json* cut = find(t, [](const Json& e) {
     return e["name"].get<std::string>().find("(long name 2)") != std::string::npos;
@@ -268,9 +274,8 @@ TEST_F(AnalysisTrace, TheSizeLimitCutsWholeRowsAndSaysSo) {
   std::uint64_t rows = 0;
   for (const Json& e : t["traceEvents"]) rows += e["ph"] == "X" && e["cat"] != "user_annotation";
   EXPECT_EQ(rows + written_.left_out, 4000u);
-  EXPECT_TRUE(find(t, [](const Json& e) {
-    return e["name"].get<std::string>().starts_with("Truncated: ");
-  }));
+  EXPECT_TRUE(find(
+      t, [](const Json& e) { return e["name"].get<std::string>().starts_with("Truncated: "); }));
 }
 
 TEST_F(AnalysisTrace, ProblemsNameThePathAndTheReason) {

@@ -18,10 +18,10 @@ using recording::CopyDirection;
 using recording::MemoryKind;
 using recording::WindowEvent;
 using testing::CallOptions;
-using testing::RecordingBuilder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::RecordingBuilder;
 
 constexpr const char* kScript = "/home/u/train.py";
 constexpr std::uint64_t kMs = 1'000'000;
@@ -96,14 +96,14 @@ TEST(AnalysisVerdict, ReadingTheLossBehindTheEdgeDoesNotHideStarvation) {
   forward.python_stack = b.frame(0, kScript, "main", 60);
   const ProcessReport r = loop(b, 10, [&](std::uint64_t t) {
     // 5 ms of the last step's work, waited for; 30 ms of host; copy; 6 ms of kernels queued.
-    b.device_time(b.copy(t, t + 5 * kMs, 4, CopyDirection::kDeviceToHost, MemoryKind::kPageable,
-                         true, item),
-                  t + 5 * kMs - 2000, t + 5 * kMs - 1000, item);
-    b.device_time(b.copy(t + 35 * kMs, t + 35 * kMs + 10'000, 8 << 20,
-                         CopyDirection::kHostToDevice, MemoryKind::kPinned, true, copy),
+    b.device_time(
+        b.copy(t, t + 5 * kMs, 4, CopyDirection::kDeviceToHost, MemoryKind::kPageable, true, item),
+        t + 5 * kMs - 2000, t + 5 * kMs - 1000, item);
+    b.device_time(b.copy(t + 35 * kMs, t + 35 * kMs + 10'000, 8 << 20, CopyDirection::kHostToDevice,
+                         MemoryKind::kPinned, true, copy),
                   t + 35 * kMs + 5000, t + 36 * kMs, copy);
-    b.device_time(b.launch(t + 35 * kMs + 20'000, t + 35 * kMs + 30'000, k, forward),
-                  t + 36 * kMs, t + 41 * kMs - 10'000, forward);
+    b.device_time(b.launch(t + 35 * kMs + 20'000, t + 35 * kMs + 30'000, k, forward), t + 36 * kMs,
+                  t + 41 * kMs - 10'000, forward);
     return 36 * kMs;
   });
   ASSERT_FALSE(r.findings.empty());
@@ -244,8 +244,7 @@ TEST(AnalysisVerdict, OneSlowStepIsNoStarvation) {
   int step = 0;
   const ProcessReport r = loop(b, 10, [&](std::uint64_t t) {
     const std::uint64_t pause = ++step == 5 ? 100 * kMs : 0;
-    b.device_time(b.launch(t + pause, t + pause + 5000, k), t + pause + 4000,
-                  t + pause + 10 * kMs);
+    b.device_time(b.launch(t + pause, t + pause + 5000, k), t + pause + 4000, t + pause + 10 * kMs);
     return pause + 10 * kMs;
   });
   EXPECT_THAT(ids(r), ::testing::Not(::testing::Contains("data_starvation")));
@@ -291,11 +290,57 @@ TEST(AnalysisVerdict, StepsOutsideWindowsAreCountedButNotJudged) {
   EXPECT_NEAR(r.share(r.busy_ns), 20.0 / 30, 1e-9);
 }
 
+TEST(AnalysisVerdict, WithoutDeviceTimesTheHostIsAllThereIs) {
+  RecordingBuilder b;
+  const std::uint32_t k = b.kernel("k");
+  CallOptions o;
+  o.python_stack = b.frame(0, kScript, "main", 9);
+  const ProcessReport r = loop(b, 4, [&](std::uint64_t t) {
+    b.launch(t + 3 * kMs, t + 4 * kMs, k, o);
+    return 4 * kMs;
+  });
+  ASSERT_THAT(ids(r), ElementsAre("host_outside"));
+  EXPECT_FALSE(r.findings[0].problem);
+  EXPECT_NEAR(r.findings[0].share, 0.75, 1e-9);
+  EXPECT_EQ(r.findings[0].where, "train.py:9 (main)");
+  EXPECT_EQ(r.host_time(HostState::kLaunching), 4 * kMs);
+  const std::string text = render_text(
+      [&] {
+        SessionReport session;
+        session.processes.push_back(r);
+        return session;
+      }(),
+      {});
+  EXPECT_THAT(text, HasSubstr("GPU busy: not known in 4 steps (0–3); step 4.00 ms"));
+  EXPECT_THAT(text, HasSubstr("where the host's time goes"));
+}
+
+TEST(AnalysisVerdict, StepsOfSeveralWindowsAndThoseBetween) {
+  RecordingBuilder b;
+  const std::uint32_t k = b.kernel("k");
+  std::uint64_t t = RecordingBuilder::kStart;
+  for (std::uint32_t step = 0; step < 12; ++step) {
+    const std::uint32_t window = step < 6 ? 0 : 1;
+    if (step % 6 == 4) b.window(WindowEvent::kBegin, t, window, step, 2);
+    if (step % 6 >= 4) b.device_time(b.launch(t, t + 1000, k), t + 1000, t + 5 * kMs);
+    t += (step % 6 >= 4 ? 10 : 8) * kMs;
+    b.step_edge(t, step);
+    if (step % 6 == 5) b.window(WindowEvent::kEnd, t, window, step - 1, 2);
+  }
+  const ProcessReport r = report_of(b.read());
+  EXPECT_EQ(r.steps.size(), 4u);
+  EXPECT_EQ(r.other_steps, 7u);  // not the first: its begin is not known
+  EXPECT_NEAR(r.other_step_ms.median, 8, 1e-9);
+  SessionReport session;
+  session.processes.push_back(r);
+  EXPECT_THAT(render_text(session, {.ascii = true}), HasSubstr("4 steps (4-5, 10-11); step 10.0"));
+}
+
 TEST(AnalysisVerdict, RanksInOrderAndHelpersCounted) {
   recording::Session session;
   for (const int rank : {1, 0}) {
-    RecordingBuilder b = testing::starved_loop({.steps = 2, .pid = static_cast<std::uint32_t>(
-                                                                 4000 + rank)});
+    RecordingBuilder b =
+        testing::starved_loop({.steps = 2, .pid = static_cast<std::uint32_t>(4000 + rank)});
     b.rank(rank, 2, rank);
     session.processes.push_back(b.read());
   }

@@ -16,12 +16,12 @@
 namespace gpubusy::recording {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using gpubusy::testing::CallOptions;
 using gpubusy::testing::MemorySource;
 using gpubusy::testing::RecordingBuilder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class ReaderFiles : public ::testing::Test {
  protected:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Good recordings with damaged bytes: never a crash or a hang, and memory stays near the file's size.
+// Good recordings with damaged bytes: never a crash or a hang, and memory stays near the file's
+// size.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,8 +17,7 @@ namespace {
 
 TEST(ReaderMutations, DamagedFilesAreReadOrRefused) {
   std::mt19937_64 random(20'240'607);  // fixed: a failure must come back
-  const std::vector<std::byte> files[] = {testing::golden().bytes(),
-                                          testing::everything().bytes()};
+  const std::vector<std::byte> files[] = {testing::golden().bytes(), testing::everything().bytes()};
   std::size_t read = 0, damaged = 0;
   for (int round = 0; round < 4000; ++round) {
     std::vector<std::byte> bytes = files[random() % 2];
@@ -26,8 +26,12 @@ TEST(ReaderMutations, DamagedFilesAreReadOrRefused) {
     const auto behind = [&] { return kHeaderSize + random() % (bytes.size() - kHeaderSize); };
     for (std::uint64_t n = 1 + random() % 16; n > 0; --n) {
       switch (random() % 5) {
-        case 0: bytes[anywhere()] = static_cast<std::byte>(random()); break;
-        case 1: bytes[behind()] ^= static_cast<std::byte>(1u << random() % 8); break;
+        case 0:
+          bytes[anywhere()] = static_cast<std::byte>(random());
+          break;
+        case 1:
+          bytes[behind()] ^= static_cast<std::byte>(1u << random() % 8);
+          break;
         case 2: {
           const std::size_t at = behind() / 8 * 8;
           const std::uint64_t value = random() % 2 ? ~std::uint64_t{0} : random();
@@ -36,10 +40,13 @@ TEST(ReaderMutations, DamagedFilesAreReadOrRefused) {
         }
         case 3: {
           const std::size_t at = behind();
-          std::memset(bytes.data() + at, 0, std::min<std::size_t>(random() % 512, bytes.size() - at));
+          std::memset(bytes.data() + at, 0,
+                      std::min<std::size_t>(random() % 512, bytes.size() - at));
           break;
         }
-        case 4: bytes.resize(std::max<std::size_t>(behind(), kHeaderSize + 1)); break;
+        case 4:
+          bytes.resize(std::max<std::size_t>(behind(), kHeaderSize + 1));
+          break;
       }
     }
     const auto r = read_source("mutated", testing::MemorySource(bytes.data(), bytes.size()));

@@ -16,12 +16,14 @@ TEST(ReaderUtf8, ValidTextStays) {
 }
 
 TEST(ReaderUtf8, EachBadByteIsReplaced) {
-  EXPECT_EQ(repair_utf8("a\xff" "b"), "a" + kBad + "b");
-  EXPECT_EQ(repair_utf8("\xc3"), kBad);                              // cut
-  EXPECT_EQ(repair_utf8("\xe6\x97"), kBad + kBad);                   // cut
-  EXPECT_EQ(repair_utf8("\xed\xa0\x80"), kBad + kBad + kBad);        // surrogate
-  EXPECT_EQ(repair_utf8("\xc0\xaf"), kBad + kBad);                   // overlong
-  EXPECT_EQ(repair_utf8("\xe0\x80\x80"), kBad + kBad + kBad);        // overlong
+  EXPECT_EQ(repair_utf8("a\xff"
+                        "b"),
+            "a" + kBad + "b");
+  EXPECT_EQ(repair_utf8("\xc3"), kBad);                                   // cut
+  EXPECT_EQ(repair_utf8("\xe6\x97"), kBad + kBad);                        // cut
+  EXPECT_EQ(repair_utf8("\xed\xa0\x80"), kBad + kBad + kBad);             // surrogate
+  EXPECT_EQ(repair_utf8("\xc0\xaf"), kBad + kBad);                        // overlong
+  EXPECT_EQ(repair_utf8("\xe0\x80\x80"), kBad + kBad + kBad);             // overlong
   EXPECT_EQ(repair_utf8("\xf4\x90\x80\x80"), kBad + kBad + kBad + kBad);  // beyond U+10FFFF
 }
 
