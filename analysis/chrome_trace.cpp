@@ -281,7 +281,9 @@ class Writer {
         "\"{}\",\n",
         recording_.lost_records, recording_.torn_blocks, recording_.bad_records,
         file_state_name(recording_.state));
-    put("  \"process id\": {},\n  \"command\": [", recording_.pid);
+    put("  \"process id\": {},\n", recording_.pid);
+    if (recording_.local_rank >= 0) put("  \"local rank\": {},\n", recording_.local_rank);
+    put("  \"command\": [");
     for (std::size_t i = 0; i < recording_.command_line.size(); ++i) {
       if (i > 0) buffer_ += ", ";
       append_json_string(buffer_, recording_.command_line[i]);

@@ -237,6 +237,7 @@ TEST_F(AnalysisTrace, TheRankIsWhereReadersLookForIt) {
   ASSERT_NE(at, std::string::npos);
   EXPECT_LT(at, text_.find("\"traceEvents\""));
   EXPECT_EQ(text_.find("\"rank\": ", at + 1), std::string::npos);
+  EXPECT_NE(text_.find("\"local rank\": 1"), std::string::npos);
   trace(testing::starved_loop());
   EXPECT_EQ(text_.find("\"rank\""), std::string::npos);  // not known: not said
 }
