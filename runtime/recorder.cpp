@@ -296,8 +296,6 @@ void* reserve_record(ThreadState& thread, std::size_t size, std::uint64_t now) n
   return p;
 }
 
-void commit_record(ThreadState& thread, std::size_t size) noexcept { thread.writer.commit(size); }
-
 void notice(recording::NoticeKind kind, const char* text) noexcept {
   recording::NoticeRecord r{};
   r.header.type = recording::RecordType::kNotice;

@@ -54,7 +54,9 @@ bool wants_device_times() noexcept;
 
 // Reserves a record in the calling thread's block; nullptr (counted as lost) where there is no room.
 void* reserve_record(ThreadState& thread, std::size_t size, std::uint64_t now_ns) noexcept;
-void commit_record(ThreadState& thread, std::size_t size) noexcept;
+inline void commit_record(ThreadState& thread, std::size_t size) noexcept {
+  thread.writer.commit(size);
+}
 
 // Before the first step: is its budget spent? Then end_prelude_for_size().
 bool prelude_is_full() noexcept;

@@ -54,8 +54,7 @@ void define_thread(ThreadState& state) noexcept {
 
 }  // namespace
 
-ThreadState* thread_state() noexcept {
-  if (t_local.state != nullptr) [[likely]] return t_local.state;
+ThreadState* make_thread_state() noexcept {
   KeepErrno keep;
   ThreadState* state = nullptr;
   // A state whose thread has ended and whose device times are in can serve again.

@@ -62,8 +62,12 @@ class OwnWork {
   const std::uintptr_t before_;
 };
 
+ThreadState* make_thread_state() noexcept;
 // The calling thread's state, made on demand; nullptr without memory.
-ThreadState* thread_state() noexcept;
+inline ThreadState* thread_state() noexcept {
+  if (t_local.state != nullptr) [[likely]] return t_local.state;
+  return make_thread_state();
+}
 
 // Head of the list; ended states stay in it until release_ended().
 ThreadState* all_thread_states() noexcept;
