@@ -25,7 +25,7 @@ constexpr std::uint64_t number_of(T number) {
 
 }  // namespace
 
-const OptionInfo kOptions[] = {
+constinit const OptionInfo kOptions[] = {
 #define OPTION(member, variable, flag, kind, default_value, minimum, maximum, help)       \
   {#member, variable, flag, Kind::kind, text_of(default_value), number_of(default_value), \
    minimum, maximum,  help},
