@@ -115,6 +115,12 @@ std::string_view file_state_name(recording::FileState state) {
       return "disk full";
     case kBudgetSpent:
       return "budget spent";
+    case kDescriptorLost:
+      return "descriptor lost";
+    case kWriteFailed:
+      return "write failed";
+    case kFileLimit:
+      return "file size limit";
     case kOpen:
       break;
   }

@@ -113,6 +113,18 @@ void warn_about_process(const Recording& recording, ProcessReport& report) {
     case FileState::kBudgetSpent:
       out.push_back("Recording stopped early: its size limit (GPUBUSY_MAX_SIZE) was reached.");
       break;
+    case FileState::kDescriptorLost:
+      out.push_back(
+          "Recording stopped early: the program closed the recording's descriptor (as daemons do, "
+          "which close every descriptor).");
+      break;
+    case FileState::kWriteFailed:
+      out.push_back("Recording stopped early: the file system refused a write.");
+      break;
+    case FileState::kFileLimit:
+      out.push_back(
+          "Recording stopped early: the limit for the size of a file (ulimit -f) was reached.");
+      break;
     case FileState::kFinished:
     case FileState::kExecuted:
       break;

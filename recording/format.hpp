@@ -64,7 +64,10 @@ enum class FileState : std::uint32_t {
   kFinished = 1,    // closed by an orderly exit
   kExecuted = 2,    // the process image was replaced by exec
   kDiskFull = 3,    // recording stopped: no space
-  kBudgetSpent = 4  // recording stopped: GPUBUSY_MAX_SIZE
+  kBudgetSpent = 4,     // recording stopped: GPUBUSY_MAX_SIZE
+  kDescriptorLost = 5,  // recording stopped: the program closed or replaced our descriptor
+  kWriteFailed = 6,     // recording stopped: the file system reported another error
+  kFileLimit = 7,       // recording stopped: RLIMIT_FSIZE (ulimit -f)
 };
 
 // ---- blocks ------------------------------------------------------------------------------------

@@ -555,7 +555,7 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
   number(offsetof(FileHeader, lost_records), lost);
   number(offsetof(FileHeader, blocks), blocks);
   number(offsetof(FileHeader, steps_seen), recording.steps_seen);
-  if (state > static_cast<std::uint32_t>(FileState::kBudgetSpent)) {
+  if (state > static_cast<std::uint32_t>(FileState::kFileLimit)) {
     ++recording.bad_records;
     state = static_cast<std::uint32_t>(FileState::kOpen);
   }

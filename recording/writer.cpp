@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace gpubusy::recording {
@@ -55,6 +56,28 @@ void append_file_safe(char* out, std::size_t size, const char* text) noexcept {
   out[n] = '\0';
 }
 
+// Unlike the libc function it does not give up because a timer of the program ticks (the limit is
+// for signals that come faster than the file system works).
+int allocate(int fd, off_t offset, off_t size) noexcept {
+  int error = EINTR;
+  for (int attempt = 0; attempt < 1000 && error == EINTR; ++attempt) {
+    error = posix_fallocate(fd, offset, size);
+  }
+  return error;
+}
+
+FileState state_for(int error) noexcept {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return FileState::kDiskFull;
+    case EBADF:
+      return FileState::kDescriptorLost;
+    default:
+      return FileState::kWriteFailed;
+  }
+}
+
 }  // namespace
 
 int RecordingFile::create(const Description& d) noexcept {
@@ -82,7 +105,8 @@ int RecordingFile::create(const Description& d) noexcept {
     close(fd_);
     fd_ = high;
   }
-  int error = posix_fallocate(fd_, 0, kHeaderSize);
+  struct stat made;
+  int error = fstat(fd_, &made) == 0 ? allocate(fd_, 0, kHeaderSize) : errno;
   void* page = MAP_FAILED;
   if (error == 0) {
     page = mmap(nullptr, kHeaderSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
@@ -94,6 +118,8 @@ int RecordingFile::create(const Description& d) noexcept {
     unlink(path_);
     return error;
   }
+  device_ = made.st_dev;
+  inode_ = made.st_ino;
   auto* h = static_cast<FileHeader*>(page);
   h->version = kFormatVersion;
   h->header_size = kHeaderSize;
@@ -125,20 +151,37 @@ bool RecordingFile::is_writable() const noexcept {
                                    static_cast<std::uint32_t>(FileState::kOpen);
 }
 
+void RecordingFile::stop(FileState state) noexcept {
+  std::uint32_t open_state = static_cast<std::uint32_t>(FileState::kOpen);
+  header_->state.compare_exchange_strong(open_state, static_cast<std::uint32_t>(state));
+}
+
+bool RecordingFile::owns_descriptor() const noexcept {
+  struct stat now;
+  return fd_ >= 0 && fstat(fd_, &now) == 0 && now.st_dev == device_ && now.st_ino == inode_;
+}
+
+bool RecordingFile::check_descriptor() noexcept {
+  if (owns_descriptor()) return true;
+  // Not closed: the number is the program's now.
+  stop(FileState::kDescriptorLost);
+  return false;
+}
+
 bool RecordingFile::reserve_bytes(std::uint64_t bytes) noexcept {
   if (reserved_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= max_bytes_) return true;
-  header_->state.store(static_cast<std::uint32_t>(FileState::kBudgetSpent));
+  stop(FileState::kBudgetSpent);
   return false;
 }
 
 BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t now_ns) noexcept {
   KeepErrno keep;
-  if (!is_writable() || !reserve_bytes(kBlockSize)) return nullptr;
+  if (!is_writable() || !check_descriptor() || !reserve_bytes(kBlockSize)) return nullptr;
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
   const off_t offset = static_cast<off_t>(kHeaderSize + index * kBlockSize);
   // posix_fallocate, not ftruncate: a page beyond a full disk would raise SIGBUS when touched.
-  if (posix_fallocate(fd_, offset, kBlockSize) != 0) {
-    header_->state.store(static_cast<std::uint32_t>(FileState::kDiskFull));
+  if (const int error = allocate(fd_, offset, kBlockSize); error != 0) {
+    stop(state_for(error));
     return nullptr;
   }
   void* p = mmap(nullptr, kBlockSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, offset);
@@ -161,22 +204,32 @@ BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t
 bool RecordingFile::flush_block(BlockHeader* block, std::uint64_t now_ns) noexcept {
   KeepErrno keep;
   const std::size_t used = sizeof(BlockHeader) + block->committed.load(std::memory_order_relaxed);
-  if (!is_writable() || !reserve_bytes(used)) return false;
+  if (!is_writable() || !check_descriptor() || !reserve_bytes(used)) return false;
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
   const std::uint64_t live_offset = block->offset;
   const std::uint64_t offset = kHeaderSize + index * kBlockSize;
   block->offset = offset;
   std::size_t done = 0;
-  while (done < used) {
+  int error = 0;
+  while (done < used && error == 0) {
     const ssize_t n = pwrite(fd_, reinterpret_cast<const char*>(block) + done, used - done,
                              static_cast<off_t>(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    done += static_cast<std::size_t>(n);
+    if (n > 0) {
+      done += static_cast<std::size_t>(n);
+    } else if (n == 0 || errno != EINTR) {
+      error = n == 0 ? ENOSPC : errno;
+    }
   }
   block->offset = live_offset;
-  if (done < used) {
-    header_->state.store(static_cast<std::uint32_t>(FileState::kDiskFull));
+  if (error != 0) {
+    // The live block keeps it all; its torn copy must not be taken for it.
+    constexpr char kNothing[sizeof(BlockHeader)] = {};
+    if (done != 0) {
+      [[maybe_unused]] const ssize_t n =
+          pwrite(fd_, kNothing, done < sizeof kNothing ? done : sizeof kNothing,
+                 static_cast<off_t>(offset));
+    }
+    stop(state_for(error));
     return false;
   }
   // In this order: a reader must not take the old bytes for the new sequence.
@@ -195,7 +248,7 @@ void RecordingFile::release_block(BlockHeader* block) noexcept {
       ~(kPage - 1);
   const std::uint64_t offset = block->offset;
   munmap(block, kBlockSize);
-  if (used < kBlockSize &&
+  if (used < kBlockSize && check_descriptor() &&
       fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset + used),
                 static_cast<off_t>(kBlockSize - used)) == 0) {
     reserved_bytes_.fetch_sub(kBlockSize - used, std::memory_order_relaxed);
@@ -209,13 +262,12 @@ void RecordingFile::count_lost(std::uint64_t n) noexcept {
 void RecordingFile::finish(FileState state, std::uint64_t now_ns) noexcept {
   if (header_ == nullptr) return;
   header_->end_ns.store(now_ns, std::memory_order_relaxed);
-  std::uint32_t open_state = static_cast<std::uint32_t>(FileState::kOpen);
-  header_->state.compare_exchange_strong(open_state, static_cast<std::uint32_t>(state));
+  stop(state);
 }
 
 void RecordingFile::forget_after_fork() noexcept {
   KeepErrno keep;
-  if (fd_ >= 0) close(fd_);
+  if (owns_descriptor()) close(fd_);
   fd_ = -1;
   if (header_ != nullptr) munmap(header_, kHeaderSize);
   header_ = nullptr;

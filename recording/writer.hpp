@@ -32,8 +32,8 @@ class RecordingFile {
   const char* path() const noexcept { return path_; }
   FileHeader* header() noexcept { return header_; }
 
-  // A live block of kBlockSize bytes for the calling thread; nullptr: budget spent or disk full
-  // (header()->state says which). The caller unmaps it by release_block().
+  // A live block of kBlockSize bytes for the calling thread; nullptr: the recording has stopped
+  // (header()->state says why). The caller unmaps it by release_block().
   BlockHeader* acquire_block(std::uint32_t thread_id, std::uint64_t now_ns) noexcept;
   // Copies a full live block to a place of its own and empties it. False as above; the block stays
   // as it is.
@@ -46,14 +46,23 @@ class RecordingFile {
   // Marks an orderly end. Mappings stay: late hooks may still run.
   void finish(FileState state, std::uint64_t now_ns) noexcept;
 
-  // In a forked child: forget the parent's file without touching it.
+  // In a forked child: forget the parent's file without touching it. Async-signal-safe.
   void forget_after_fork() noexcept;
 
  private:
   bool is_writable() const noexcept;
+  // Stops the recording, if it has not stopped before for another reason.
+  void stop(FileState state) noexcept;
+  bool owns_descriptor() const noexcept;
+  // Before every use of the descriptor. False: the recording has stopped.
+  bool check_descriptor() noexcept;
   bool reserve_bytes(std::uint64_t bytes) noexcept;
 
   int fd_ = -1;
+  // What fd_ was opened on: programs close descriptors that they did not open (daemons close all),
+  // and the number may then stand for a file of theirs.
+  std::uint64_t device_ = 0;
+  std::uint64_t inode_ = 0;
   FileHeader* header_ = nullptr;
   std::uint64_t max_bytes_ = 0;
   std::atomic<std::uint32_t> writers_{0};

@@ -3,6 +3,7 @@
 // The writer against the reader: what is committed is read, whatever becomes of the process.
 #include "recording/writer.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -47,6 +48,18 @@ class WriterTest : public ::testing::Test {
     r->thread_id = thread;
     writer.commit(kSize);
     return true;
+  }
+
+  // The descriptor that the writer keeps; -1: none.
+  static int descriptor_of(const RecordingFile& file) {
+    const fs::path wanted = fs::canonical(file.path());
+    for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      if (fs::read_symlink(entry.path(), gone) == wanted) {
+        return std::stoi(entry.path().filename().string());
+      }
+    }
+    return -1;
   }
 
   std::string directory_;
@@ -177,6 +190,83 @@ TEST_F(WriterTest, BudgetIsKeptAndTheLossCounted) {
   EXPECT_EQ(r->state, FileState::kBudgetSpent);
   EXPECT_EQ(r->steps.size(), written);
   EXPECT_EQ(r->lost_records, refused);
+}
+
+// What a daemon that closes every descriptor and then opens its own files does to us.
+class LostDescriptor : public WriterTest {
+ protected:
+  // The user's file now has the writer's number.
+  int replace_descriptor(const RecordingFile& file) {
+    user_path_ = directory_ + "/user";
+    const int number = descriptor_of(file);
+    const int opened = open(user_path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    EXPECT_EQ(write(opened, "USERDATA", 8), 8);
+    EXPECT_EQ(dup2(opened, number), number);
+    close(opened);
+    return number;
+  }
+  void expect_user_file_whole(int number) {
+    struct stat by_number{}, by_path{};
+    EXPECT_EQ(fstat(number, &by_number), 0) << "the program's descriptor was closed";
+    EXPECT_EQ(stat(user_path_.c_str(), &by_path), 0);
+    EXPECT_EQ(by_number.st_ino, by_path.st_ino);
+    EXPECT_EQ(by_path.st_size, 8);
+  }
+  std::string user_path_;
+};
+
+TEST_F(LostDescriptor, ReplacedByTheProgram) {
+  RecordingFile file;
+  ASSERT_EQ(create(file), 0);
+  ThreadWriter writer, late;
+  ASSERT_TRUE(write_event(file, writer, 1, 0));
+  const int number = replace_descriptor(file);
+  std::uint64_t written = 1, refused = 0;
+  for (std::uint64_t i = 1; i < 10000; ++i) {
+    (write_event(file, writer, 1, i) ? written : refused) += 1;
+  }
+  EXPECT_FALSE(write_event(file, late, 2, 1));
+  writer.close(file);
+  file.finish(FileState::kFinished, 5);
+  expect_user_file_whole(number);
+  const auto r = read_file(file.path());
+  ASSERT_TRUE(r.has_value()) << r.error().message;
+  EXPECT_EQ(r->state, FileState::kDescriptorLost);
+  EXPECT_EQ(r->steps.size(), written);  // the live block was a mapping: no descriptor needed
+  EXPECT_GT(written, 2000u);
+  EXPECT_EQ(r->lost_records, refused + 1);
+  close(number);
+}
+
+TEST_F(LostDescriptor, ClosedByTheProgram) {
+  RecordingFile file;
+  ASSERT_EQ(create(file), 0);
+  const int number = descriptor_of(file);
+  ASSERT_EQ(close(number), 0);
+  ThreadWriter writer;
+  EXPECT_FALSE(write_event(file, writer, 1, 1));
+  const auto r = read_file(file.path());
+  ASSERT_TRUE(r.has_value());
+  EXPECT_EQ(r->state, FileState::kDescriptorLost);
+}
+
+TEST_F(LostDescriptor, AForkedChildLeavesTheProgramsDescriptorOpen) {
+  RecordingFile file;
+  ASSERT_EQ(create(file), 0);
+  const int number = replace_descriptor(file);
+  file.forget_after_fork();
+  expect_user_file_whole(number);
+  close(number);
+}
+
+TEST_F(LostDescriptor, AForkedChildClosesOurs) {
+  RecordingFile file;
+  ASSERT_EQ(create(file), 0);
+  const int number = descriptor_of(file);
+  ASSERT_GE(number, 0);
+  file.forget_after_fork();
+  struct stat status{};
+  EXPECT_NE(fstat(number, &status), 0);
 }
 
 TEST_F(WriterTest, AnOversizedRecordIsRefusedAndCounted) {
