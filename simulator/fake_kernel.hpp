@@ -49,8 +49,10 @@ class FakeKernel {
 
 }  // namespace gpubusy::sim
 
-#define GPUBUSY_FAKE_KERNEL(name)                                                            \
-  extern "C" [[gnu::noinline]] void gpubusy_stub_##name() { asm volatile("" ::: "memory"); } \
-  static ::gpubusy::sim::FakeKernel name {                                                   \
-    reinterpret_cast<const void*>(&gpubusy_stub_##name), #name                               \
+#define GPUBUSY_FAKE_KERNEL(name)                                               \
+  [[gnu::noinline, gnu::used]] static void gpubusy_stub_##name() {              \
+    asm volatile("# " #name ::: "memory"); /* no two stubs are the same code */ \
+  }                                                                             \
+  static ::gpubusy::sim::FakeKernel name {                                      \
+    reinterpret_cast<const void*>(&gpubusy_stub_##name), #name                  \
   }

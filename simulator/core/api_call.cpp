@@ -40,7 +40,8 @@ const std::vector<ActiveFault*>& active_faults() {
   return *faults;
 }
 
-// The code to fail with, 0: none. Spends the injected time.
+}  // namespace
+
 int meet_faults(ApiSite& site) noexcept {
   if (site.has_faults.load(std::memory_order_relaxed) == 0) return 0;
   int code = 0;
@@ -62,18 +63,27 @@ int meet_faults(ApiSite& site) noexcept {
   return code;
 }
 
-}  // namespace
+CallEvent ApiScope::event(bool nested, std::uint64_t end_ns) const noexcept {
+  return {t_thread.library_depth > 0 ? Layer::kLibrary : site_.layer,
+          &site_,
+          nested,
+          thread_id(),
+          t_thread.correlation,
+          start_ns_,
+          end_ns,
+          result_};
+}
 
 void ApiScope::begin(bool outermost) noexcept {
   Simulation& s = simulation();
   const std::uint32_t flags = g_flags.load(std::memory_order_relaxed);
-  if (outermost && (flags & kTracing) != 0) {
-    t_thread.correlation = s.next_correlation.fetch_add(1, std::memory_order_relaxed);
-    start_ns_ = now_ns();
-    if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
-      observer->on_call_start({t_thread.library_depth > 0 ? Layer::kLibrary : site_.layer,
-                               site_.name, thread_id(), t_thread.correlation, start_ns_, 0, 0});
+  if ((flags & kTracing) != 0) {
+    Observer* const observer = g_observer.load(std::memory_order_acquire);
+    if (outermost) {
+      t_thread.correlation = s.next_correlation.fetch_add(1, std::memory_order_relaxed);
     }
+    if (outermost || observer != nullptr) start_ns_ = now_ns();
+    if (observer != nullptr) observer->on_call_start(event(!outermost, 0));
   }
   if ((flags & kPoisoned) != 0 && !site_.survives_fork) {
     refused_ = true;
@@ -86,18 +96,21 @@ void ApiScope::begin(bool outermost) noexcept {
 
 void ApiScope::log() noexcept {
   const std::uint64_t end = now_ns();
-  const Layer layer = t_thread.library_depth > 0 ? Layer::kLibrary : site_.layer;
-  Simulation& s = simulation();
-  if (s.truth.enabled()) {
-    s.truth.write(truth::Call{truth::Kind::kCall, static_cast<std::uint32_t>(layer),
-                              s.truth.name_id(site_.logged, site_.name), thread_id(), start_ns_,
-                              end, result_, t_thread.correlation});
-  }
+  const bool outermost = t_thread.depth == 0;
+  if (outermost) log_outermost(end);
   if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
-    observer->on_call_end(
-        {layer, site_.name, thread_id(), t_thread.correlation, start_ns_, end, result_});
+    observer->on_call_end(event(!outermost, end));
   }
-  t_thread.correlation = 0;
+  if (outermost) t_thread.correlation = 0;
+}
+
+void ApiScope::log_outermost(std::uint64_t end_ns) noexcept {
+  Simulation& s = simulation();
+  if (!s.truth.enabled()) return;
+  const Layer layer = t_thread.library_depth > 0 ? Layer::kLibrary : site_.layer;
+  s.truth.write(truth::Call{truth::Kind::kCall, static_cast<std::uint32_t>(layer),
+                            s.truth.name_id(site_.logged, site_.name), thread_id(), start_ns_,
+                            end_ns, result_, t_thread.correlation});
 }
 
 void log_unimplemented(const char* library, const char* name) noexcept {

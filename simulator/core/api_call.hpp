@@ -19,7 +19,12 @@ struct ApiSite {
   bool survives_fork;
   std::atomic<std::int8_t> has_faults{-1};  // -1: not looked up yet
   LoggedName logged;
+  std::atomic<std::int32_t> callback_id{-1};  // CUPTI's number of the function; -1: as above
 };
+
+// What the parameters `fail` and `stall` say about this call: spends the time, returns the code to
+// fail with, 0: none.
+int meet_faults(ApiSite& site) noexcept;
 
 class ApiScope {
  public:
@@ -49,6 +54,8 @@ class ApiScope {
  private:
   void begin(bool outermost) noexcept;
   void log() noexcept;
+  void log_outermost(std::uint64_t end_ns) noexcept;
+  CallEvent event(bool nested, std::uint64_t end_ns) const noexcept;
 
   ApiSite& site_;
   std::uint64_t start_ns_ = 0;

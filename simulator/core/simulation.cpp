@@ -103,6 +103,9 @@ std::uint32_t thread_id() noexcept {
 
 void log_stall(std::uint64_t start_ns, std::uint64_t end_ns, LoggedName& logged,
                const char* reason) noexcept {
+  if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
+    observer->on_stall(reason, start_ns, end_ns);
+  }
   TruthLog& truth = simulation().truth;
   if (!truth.enabled()) return;
   truth.write(truth::Stall{truth::Kind::kStall, truth.name_id(logged, reason), thread_id(),
@@ -139,6 +142,9 @@ void ensure_primary_context(Device& device) noexcept {
   static LoggedName logged;
   spend(static_cast<std::uint64_t>(simulation().parameters.context_ms * 1e6), logged,
         "context creation");
+  if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
+    observer->on_resource(ResourceEvent::kContextCreated, &device.primary, nullptr);
+  }
 }
 
 }  // namespace gpubusy::sim

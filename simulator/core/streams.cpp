@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "simulator/core/observer.hpp"
 #include "simulator/core/simulation.hpp"
 
 namespace gpubusy::sim {
@@ -45,6 +46,9 @@ Stream* new_stream(Device& device, unsigned flags, int priority) {
     stream->device = &device;
     device.streams.push_back(stream);
   }
+  if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
+    observer->on_resource(ResourceEvent::kStreamCreated, t_thread.current, stream);
+  }
   if (s.truth.enabled()) {
     s.truth.write(truth::Stream{truth::Kind::kStream, device.index, stream->id, flags, priority, 0,
                                 reinterpret_cast<std::uintptr_t>(stream), now_ns()});
@@ -53,6 +57,9 @@ Stream* new_stream(Device& device, unsigned flags, int priority) {
 }
 
 void delete_stream(Stream* stream) {
+  if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
+    observer->on_resource(ResourceEvent::kStreamDestroyed, t_thread.current, stream);
+  }
   Simulation& s = simulation();
   std::lock_guard lock(s.scheduler.mutex);
   // The legacy stream must still come after this one's work.

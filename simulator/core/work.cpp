@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "simulator/core/observer.hpp"
+
 namespace gpubusy::sim {
 namespace {
 
@@ -116,6 +118,29 @@ int copy_by_caller(Stream& stream, Submission& submission, Operation&& operation
   s.scheduler.run_by_caller(pending, submission.lock);
   return CUDA_SUCCESS;
 }
+
+// Tells the observer of a wait, or of an order to the device to wait.
+class SyncReport {
+ public:
+  SyncReport(SyncEvent::Kind kind, int device, const Stream* stream, const Event* event) noexcept
+      : observer_(g_observer.load(std::memory_order_acquire)) {
+    if (observer_ == nullptr) [[likely]]
+      return;
+    event_ = {kind, stream, event, device, t_thread.correlation, now_ns(), 0};
+  }
+  ~SyncReport() {
+    if (observer_ == nullptr) [[likely]]
+      return;
+    event_.end_ns = now_ns();
+    observer_->on_synchronised(event_);
+  }
+  SyncReport(const SyncReport&) = delete;
+  SyncReport& operator=(const SyncReport&) = delete;
+
+ private:
+  Observer* observer_;
+  SyncEvent event_;
+};
 
 bool waits(const Event& event) { return (event.flags & CU_EVENT_BLOCKING_SYNC) != 0; }
 
@@ -311,11 +336,16 @@ int record_event(Event& event, Stream& stream, unsigned flags) {
   event.when = stream_fence(stream);
   // The device comes to it as late as it would come to a kernel.
   event.when.at_least(now_ns() + s.latency_ns);
+  if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
+    observer->on_event_recorded(event, stream, t_thread.correlation);
+  }
   return CUDA_SUCCESS;
 }
 
 int wait_event(Stream& stream, Event& event, unsigned flags) {
   Simulation& s = simulation();
+  const SyncReport report(SyncEvent::Kind::kStreamWaitEvent, stream.device->index, &stream,
+                          &event);
   Lock lock(s.scheduler.mutex);
   if (!event.recorded) return CUDA_SUCCESS;
   if (event.capture_id != 0) return s.captures.join(stream, event);
@@ -346,6 +376,7 @@ int query_event(Event& event) {
 
 int synchronize_event(Event& event) {
   Simulation& s = simulation();
+  const SyncReport report(SyncEvent::Kind::kEvent, event.device, nullptr, &event);
   if (const int result = s.captures.check_unsafe()) return result;
   Lock lock(s.scheduler.mutex);
   if (!event.recorded) return CUDA_SUCCESS;
@@ -390,6 +421,7 @@ int query_stream(Stream& stream) {
 
 int synchronize_stream(Stream& stream) {
   Simulation& s = simulation();
+  const SyncReport report(SyncEvent::Kind::kStream, stream.device->index, &stream, nullptr);
   if (stream.capture == nullptr) {
     if (const int result = s.captures.check_unsafe()) return result;
   }
@@ -399,7 +431,9 @@ int synchronize_stream(Stream& stream) {
   return CUDA_SUCCESS;
 }
 
-int synchronize_device(Device& device) {
+namespace {
+
+int wait_for_device(Device& device) {
   Simulation& s = simulation();
   if (const int result = s.captures.check_unsafe()) return result;
   Lock lock(s.scheduler.mutex);
@@ -407,6 +441,13 @@ int synchronize_device(Device& device) {
   for (const Stream* stream : device.streams) all.add(stream->tail);
   s.scheduler.wait(all, lock);
   return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+int synchronize_device(Device& device) {
+  const SyncReport report(SyncEvent::Kind::kContext, device.index, nullptr, nullptr);
+  return wait_for_device(device);
 }
 
 // ---- memory
@@ -436,7 +477,7 @@ int free_device(void* pointer) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // Nothing may use the memory any more: the real cudaFree waits for the device as well.
-  if (const int result = synchronize_device(*s.devices[allocation.device])) return result;
+  if (const int result = wait_for_device(*s.devices[allocation.device])) return result;
   static LoggedName logged;
   spend(static_cast<std::uint64_t>(s.parameters.free_us * 1000), logged, "device free");
   if (allocation.is_pooled) return s.memory.free_pooled(pointer) ? 0 : CUDA_ERROR_INVALID_VALUE;
@@ -492,7 +533,7 @@ int free_host(void* pointer) {
   if (const int result = s.captures.check_unsafe()) return result;
   for (Device* device : s.devices) {
     if (!device->has_context.load()) continue;
-    if (const int result = synchronize_device(*device)) return result;
+    if (const int result = wait_for_device(*device)) return result;
   }
   static LoggedName logged;
   spend(static_cast<std::uint64_t>(s.parameters.pin_us * 1000), logged, "host free");
@@ -516,7 +557,7 @@ int unregister_host(void* pointer) {
   if (const int result = s.captures.check_unsafe()) return result;
   for (Device* device : s.devices) {
     if (!device->has_context.load()) continue;
-    if (const int result = synchronize_device(*device)) return result;
+    if (const int result = wait_for_device(*device)) return result;
   }
   static LoggedName logged;
   spend(static_cast<std::uint64_t>(s.parameters.pin_us * 1000), logged, "host unregistration");

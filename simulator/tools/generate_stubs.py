@@ -40,6 +40,13 @@ LIBRARIES = [
     Library("cudart", "libcudart.so.13", ["cuda_runtime_api.h"],
             r"\bcudaError_t\s+CUDARTAPI\s+(cuda[A-Z]\w+)\s*\(", "cudaErrorNotSupported",
             RUNTIME_EXTRA),
+    Library("cupti", "libcupti.so.13", ["cupti_version.h", "cupti_result.h", "cupti_callbacks.h",
+                                        "cupti_activity.h", "cupti_events.h", "cupti_metrics.h",
+                                        "cupti_pcsampling.h", "cupti_pmsampling.h",
+                                        "cupti_profiler_target.h", "cupti_profiler_host.h",
+                                        "cupti_range_profiler.h", "cupti_sass_metrics.h",
+                                        "cupti_target.h"],
+            r"\bCUptiResult\s+CUPTIAPI\s+(cupti\w+)\s*\(", "CUPTI_ERROR_NOT_SUPPORTED"),
     Library("cublasLt", "libcublasLt.so.13", ["cublasLt.h"],
             r"\bcublasStatus_t\s+CUBLASWINAPI\s+(cublasLt\w+)\s*\(", "CUBLAS_STATUS_NOT_SUPPORTED"),
     Library("cublas", "libcublas.so.13", ["cublas_api.h"],
@@ -52,6 +59,7 @@ LIBRARIES = [
 STATUS_VALUES = {
     "CUDA_ERROR_NOT_SUPPORTED": 801,
     "cudaErrorNotSupported": 801,
+    "CUPTI_ERROR_NOT_SUPPORTED": 27,
     "CUBLAS_STATUS_NOT_SUPPORTED": 15,
     "CUDNN_STATUS_NOT_SUPPORTED": 3000,
 }
