@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,6 +67,15 @@ int allocate(int fd, off_t offset, off_t size) noexcept {
   return error;
 }
 
+// Beyond it a write raises SIGXFSZ, which kills the program. Asked each time: programs change it.
+std::uint64_t file_size_limit() noexcept {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return ~std::uint64_t{0};
+  }
+  return limit.rlim_cur;
+}
+
 FileState state_for(int error) noexcept {
   switch (error) {
     case ENOSPC:
@@ -82,6 +92,7 @@ FileState state_for(int error) noexcept {
 
 int RecordingFile::create(const Description& d) noexcept {
   KeepErrno keep;
+  if (file_size_limit() < kHeaderSize + kBlockSize) return EFBIG;
   char host[128] = {};
   append_file_safe(host, sizeof host, d.host);
   // Host, pid and start time: processes of other PID name spaces on the same host may share a pid,
@@ -161,11 +172,17 @@ bool RecordingFile::owns_descriptor() const noexcept {
   return fd_ >= 0 && fstat(fd_, &now) == 0 && now.st_dev == device_ && now.st_ino == inode_;
 }
 
-bool RecordingFile::check_descriptor() noexcept {
-  if (owns_descriptor()) return true;
-  // Not closed: the number is the program's now.
-  stop(FileState::kDescriptorLost);
-  return false;
+bool RecordingFile::check_descriptor(std::uint64_t end) noexcept {
+  if (!owns_descriptor()) {
+    // Not closed: the number is the program's now.
+    stop(FileState::kDescriptorLost);
+    return false;
+  }
+  if (end > file_size_limit()) {
+    stop(FileState::kFileLimit);
+    return false;
+  }
+  return true;
 }
 
 bool RecordingFile::reserve_bytes(std::uint64_t bytes) noexcept {
@@ -176,9 +193,10 @@ bool RecordingFile::reserve_bytes(std::uint64_t bytes) noexcept {
 
 BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t now_ns) noexcept {
   KeepErrno keep;
-  if (!is_writable() || !check_descriptor() || !reserve_bytes(kBlockSize)) return nullptr;
+  if (!is_writable() || !reserve_bytes(kBlockSize)) return nullptr;
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
   const off_t offset = static_cast<off_t>(kHeaderSize + index * kBlockSize);
+  if (!check_descriptor(kHeaderSize + (index + 1) * kBlockSize)) return nullptr;
   // posix_fallocate, not ftruncate: a page beyond a full disk would raise SIGBUS when touched.
   if (const int error = allocate(fd_, offset, kBlockSize); error != 0) {
     stop(state_for(error));
@@ -204,10 +222,11 @@ BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t
 bool RecordingFile::flush_block(BlockHeader* block, std::uint64_t now_ns) noexcept {
   KeepErrno keep;
   const std::size_t used = sizeof(BlockHeader) + block->committed.load(std::memory_order_relaxed);
-  if (!is_writable() || !check_descriptor() || !reserve_bytes(used)) return false;
+  if (!is_writable() || !reserve_bytes(used)) return false;
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
   const std::uint64_t live_offset = block->offset;
   const std::uint64_t offset = kHeaderSize + index * kBlockSize;
+  if (!check_descriptor(offset + used)) return false;
   block->offset = offset;
   std::size_t done = 0;
   int error = 0;
@@ -248,7 +267,7 @@ void RecordingFile::release_block(BlockHeader* block) noexcept {
       ~(kPage - 1);
   const std::uint64_t offset = block->offset;
   munmap(block, kBlockSize);
-  if (used < kBlockSize && check_descriptor() &&
+  if (used < kBlockSize && check_descriptor(0) &&
       fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset + used),
                 static_cast<off_t>(kBlockSize - used)) == 0) {
     reserved_bytes_.fetch_sub(kBlockSize - used, std::memory_order_relaxed);

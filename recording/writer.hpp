@@ -54,8 +54,9 @@ class RecordingFile {
   // Stops the recording, if it has not stopped before for another reason.
   void stop(FileState state) noexcept;
   bool owns_descriptor() const noexcept;
-  // Before every use of the descriptor. False: the recording has stopped.
-  bool check_descriptor() noexcept;
+  // Before every use of the descriptor, which will write up to `end`. False: the recording has
+  // stopped.
+  bool check_descriptor(std::uint64_t end) noexcept;
   bool reserve_bytes(std::uint64_t bytes) noexcept;
 
   int fd_ = -1;

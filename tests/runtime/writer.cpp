@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -190,6 +191,49 @@ TEST_F(WriterTest, BudgetIsKeptAndTheLossCounted) {
   EXPECT_EQ(r->state, FileState::kBudgetSpent);
   EXPECT_EQ(r->steps.size(), written);
   EXPECT_EQ(r->lost_records, refused);
+}
+
+// Beyond RLIMIT_FSIZE a write, and on some file systems an allocation, raises SIGXFSZ.
+TEST_F(WriterTest, TheLimitForFilesIsNotReached) {
+  constexpr rlim_t kLimit = 5 * kBlockSize;
+  const auto with_limit = [&](rlim_t limit, auto&& body) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      signal(SIGXFSZ, SIG_DFL);
+      const rlimit small{limit, limit};
+      if (setrlimit(RLIMIT_FSIZE, &small) != 0) _exit(99);
+      _exit(body());
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(with_limit(kLimit, [&] {
+              RecordingFile file;
+              if (create(file) != 0) return 1;
+              ThreadWriter writer, other;
+              for (std::uint64_t i = 0; i < 40000; ++i) write_event(file, writer, 1, i);
+              if (write_event(file, other, 2, 1)) return 2;
+              file.finish(FileState::kFinished, 50000);
+              return 0;
+            }),
+            0);
+  const auto session = read_session(directory_);
+  ASSERT_TRUE(session.has_value());
+  ASSERT_EQ(session->processes.size(), 1u);
+  const Recording& r = session->processes[0];
+  EXPECT_EQ(r.state, FileState::kFileLimit);
+  EXPECT_LE(fs::file_size(r.path), kLimit);
+  EXPECT_EQ(r.steps.size() + r.lost_records, 40001u);
+  EXPECT_GT(r.steps.size(), 4 * (kBlockSize - 100) / sizeof(StepEdgeRecord));
+  EXPECT_EQ(r.torn_blocks, 0u);
+
+  EXPECT_EQ(with_limit(kHeaderSize, [&] {
+              RecordingFile file;
+              return create(file);
+            }),
+            EFBIG);
 }
 
 // What a daemon that closes every descriptor and then opens its own files does to us.
