@@ -14,6 +14,9 @@
 namespace gpubusy::recording {
 namespace {
 
+// A thread that got no memory asks again after this time, not at each record.
+constexpr std::uint64_t kMemoryRetryNs = 100'000'000;
+
 struct KeepErrno {
   int saved = errno;
   ~KeepErrno() { errno = saved; }
@@ -197,13 +200,21 @@ BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
   const off_t offset = static_cast<off_t>(kHeaderSize + index * kBlockSize);
   if (!check_descriptor(kHeaderSize + (index + 1) * kBlockSize)) return nullptr;
+  // Mapped before there is space: without memory no disk is used up. Until then it is not touched.
+  void* p = mmap(nullptr, kBlockSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, offset);
+  if (p == MAP_FAILED) {
+    reserved_bytes_.fetch_sub(kBlockSize, std::memory_order_relaxed);
+    // The place in the file too, unless a later one is taken: then it stays a hole.
+    std::uint64_t after = index + 1;
+    header_->blocks.compare_exchange_strong(after, index, std::memory_order_relaxed);
+    return nullptr;
+  }
   // posix_fallocate, not ftruncate: a page beyond a full disk would raise SIGBUS when touched.
   if (const int error = allocate(fd_, offset, kBlockSize); error != 0) {
+    munmap(p, kBlockSize);
     stop(state_for(error));
     return nullptr;
   }
-  void* p = mmap(nullptr, kBlockSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, offset);
-  if (p == MAP_FAILED) return nullptr;
   // Touched here once: MAP_POPULATE would not spare the write faults of a shared file mapping.
   for (std::size_t at = 0; at < kBlockSize; at += 4096) {
     static_cast<volatile char*>(p)[at] = 0;
@@ -299,7 +310,10 @@ void* ThreadWriter::make_room(RecordingFile& file, std::size_t size, std::uint32
                               std::uint64_t now_ns) noexcept {
   const bool fits = size <= kMaxRecordSize;
   if (fits && block_ == nullptr) {
-    block_ = file.acquire_block(thread_id, now_ns);
+    if (now_ns >= retry_ns_) {
+      block_ = file.acquire_block(thread_id, now_ns);
+      if (block_ == nullptr && file.is_writable()) retry_ns_ = now_ns + kMemoryRetryNs;
+    }
     if (block_ != nullptr) {
       first_ = cursor_ = reinterpret_cast<char*>(block_) + sizeof(BlockHeader);
       end_ = reinterpret_cast<char*>(block_) + kBlockSize;

@@ -29,11 +29,14 @@ class RecordingFile {
   // 0, or an errno value; `path()` then names what was tried. The name is made exclusively.
   int create(const Description& description) noexcept;
   bool is_open() const noexcept { return header_ != nullptr; }
+  // Open, and nothing has stopped it.
+  bool is_writable() const noexcept;
   const char* path() const noexcept { return path_; }
   FileHeader* header() noexcept { return header_; }
 
-  // A live block of kBlockSize bytes for the calling thread; nullptr: the recording has stopped
-  // (header()->state says why). The caller unmaps it by release_block().
+  // A live block of kBlockSize bytes for the calling thread. nullptr: the recording has stopped
+  // (header()->state says why), or there is no memory for the mapping (the state is still kOpen).
+  // The caller unmaps it by release_block().
   BlockHeader* acquire_block(std::uint32_t thread_id, std::uint64_t now_ns) noexcept;
   // Copies a full live block to a place of its own and empties it. False as above; the block stays
   // as it is.
@@ -50,7 +53,6 @@ class RecordingFile {
   void forget_after_fork() noexcept;
 
  private:
-  bool is_writable() const noexcept;
   // Stops the recording, if it has not stopped before for another reason.
   void stop(FileState state) noexcept;
   bool owns_descriptor() const noexcept;
@@ -96,6 +98,7 @@ class ThreadWriter {
   char* first_ = nullptr;
   char* cursor_ = nullptr;
   char* end_ = nullptr;
+  std::uint64_t retry_ns_ = 0;  // no block is asked for before: there was no memory for one
 };
 
 }  // namespace gpubusy::recording

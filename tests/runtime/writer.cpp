@@ -313,6 +313,29 @@ TEST_F(LostDescriptor, AForkedChildClosesOurs) {
   EXPECT_NE(fstat(number, &status), 0);
 }
 
+TEST_F(WriterTest, WithoutMemoryNoDiskIsUsed) {
+  RecordingFile file;
+  ASSERT_EQ(create(file), 0);
+  ThreadWriter writer;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit none{1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+  std::uint64_t refused = 0;  // no memory is asked for by this loop itself
+  constexpr std::uint64_t kFirst = 1'000'000'000;
+  for (std::uint64_t i = 0; i < 3000; ++i) refused += !write_event(file, writer, 1, kFirst + i);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(refused, 3000u);
+  EXPECT_EQ(fs::file_size(file.path()), kHeaderSize);
+  EXPECT_FALSE(write_event(file, writer, 1, kFirst + 1000)) << "asked again at once";
+  EXPECT_TRUE(write_event(file, writer, 1, kFirst + 1'000'000'000)) << "never asked again";
+  const auto r = read_file(file.path());
+  ASSERT_TRUE(r.has_value());
+  EXPECT_EQ(r->state, FileState::kOpen);
+  EXPECT_EQ(r->lost_records, 3001u);
+  EXPECT_EQ(r->steps.size(), 1u);
+}
+
 TEST_F(WriterTest, AnOversizedRecordIsRefusedAndCounted) {
   RecordingFile file;
   ASSERT_EQ(create(file), 0);
