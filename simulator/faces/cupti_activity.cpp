@@ -21,11 +21,6 @@ constexpr std::uint32_t kStillEnabled = ~std::uint32_t{0};
 
 bool ends_later(const Unfinished& a, const Unfinished& b) { return end_of(a) > end_of(b); }
 
-// Peer copies come with the other copies: nobody enables them apart.
-CUpti_ActivityKind enabling_kind(CUpti_ActivityKind kind) {
-  return kind == CUPTI_ACTIVITY_KIND_MEMCPY2 ? CUPTI_ACTIVITY_KIND_MEMCPY : kind;
-}
-
 // A deep stack of ids would be unusual; the memory stays with the thread.
 struct ExternalIds {
   std::vector<std::uint64_t> by_kind[CUPTI_EXTERNAL_CORRELATION_KIND_SIZE];
@@ -117,11 +112,25 @@ bool Activity::is_enabled(CUpti_ActivityKind kind) const noexcept {
 }
 
 bool Activity::was_enabled(CUpti_ActivityKind kind, std::uint32_t correlation) const noexcept {
-  const auto& intervals = intervals_[enabling_kind(kind)];
+  const auto& intervals = intervals_[kind];
   return correlation != 0 &&
          std::any_of(intervals.rbegin(), intervals.rend(), [&](const Enabled& interval) {
            return correlation >= interval.from && correlation < interval.to;
          });
+}
+
+bool Activity::was_enabled(const Operation& operation) const noexcept {
+  const CUpti_ActivityKind kind = kind_of(operation);
+  if (kind == CUPTI_ACTIVITY_KIND_INVALID) return false;
+  if (was_enabled(kind, operation.correlation)) return true;
+  switch (kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return was_enabled(CUPTI_ACTIVITY_KIND_KERNEL, operation.correlation);
+    // Peer copies come with the other copies: PyTorch enables nothing else for them.
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      return was_enabled(CUPTI_ACTIVITY_KIND_MEMCPY, operation.correlation);
+    default: return false;
+  }
 }
 
 void Activity::set_client_clock(ClientClock clock) {
@@ -211,14 +220,8 @@ const char* Activity::lasting_name(const Kernel& kernel) {
 }
 
 void Activity::on_operation(const Operation& operation) {
-  const CUpti_ActivityKind kind = kind_of(operation);
-  if (kind == CUPTI_ACTIVITY_KIND_INVALID) return;
   std::lock_guard lock(lock_);
-  if (!was_enabled(kind, operation.correlation) &&
-      !(operation.kind == OpKind::kKernel &&
-        was_enabled(CUPTI_ACTIVITY_KIND_KERNEL, operation.correlation))) {
-    return;
-  }
+  if (!was_enabled(operation)) return;
   DeviceWork work;
   work.operation = operation;
   work.number = next_number_++;
@@ -287,40 +290,37 @@ void Activity::add_overhead(CUpti_ActivityOverheadKind kind, std::uint64_t start
 
 // ---- to the client
 
-void Activity::collect(bool also_unfinished) {
-  RecordClock::Moment moment;
-  std::uint64_t earliest;
-  {
-    std::lock_guard lock(lock_);
-    if (unfinished_.empty() || (!also_unfinished && end_of(unfinished_.front()) > now_ns())) {
-      earliest = 0;
-      moment.simulated_ns = 0;
-    } else {
-      earliest = clock_.earliest_next_ns();
-      moment.simulated_ns = 1;
+bool Activity::has_finished(bool also_unfinished, std::uint64_t& earliest_ns) const {
+  std::lock_guard lock(lock_);
+  earliest_ns = clock_.earliest_next_ns();
+  return !unfinished_.empty() && (also_unfinished || end_of(unfinished_.front()) <= now_ns());
+}
+
+void Activity::finish(bool also_unfinished, const RecordClock::Moment& moment) {
+  std::lock_guard lock(lock_);
+  clock_.add(moment);
+  const RecordTimes times(clock_, clock_error_);
+  const bool concurrent = !is_enabled(CUPTI_ACTIVITY_KIND_KERNEL) ||
+                          is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  while (!unfinished_.empty() &&
+         (also_unfinished || end_of(unfinished_.front()) <= moment.simulated_ns)) {
+    std::pop_heap(unfinished_.begin(), unfinished_.end(), ends_later);
+    Unfinished item = std::move(unfinished_.back());
+    unfinished_.pop_back();
+    auto* work = std::get_if<DeviceWork>(&item);
+    if (work != nullptr && end_of(item) > moment.simulated_ns) {
+      // As CUPTI does: the record is there, its times are not.
+      work->operation.start_ns = work->operation.end_ns = 0;
     }
+    buffers.put(make_record(item, times, concurrent));
   }
-  if (moment.simulated_ns != 0) {
-    wait_until(earliest);
-    moment = clock_.read();
-    std::lock_guard lock(lock_);
-    clock_.add(moment);
-    const RecordTimes times(clock_, clock_error_);
-    while (!unfinished_.empty() &&
-           (also_unfinished || end_of(unfinished_.front()) <= moment.simulated_ns)) {
-      std::pop_heap(unfinished_.begin(), unfinished_.end(), ends_later);
-      Unfinished& item = unfinished_.back();
-      if (end_of(item) > moment.simulated_ns) {
-        // As CUPTI does: the record is there, its times are not.
-        if (auto* work = std::get_if<DeviceWork>(&item)) {
-          work->operation.start_ns = work->operation.end_ns = 0;
-        }
-      }
-      const bool concurrent = !is_enabled(CUPTI_ACTIVITY_KIND_KERNEL) ||
-                              is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-      buffers.put(make_record(item, times, concurrent));
-      unfinished_.pop_back();
-    }
+}
+
+void Activity::collect(bool also_unfinished) {
+  std::uint64_t earliest_ns;
+  if (has_finished(also_unfinished, earliest_ns)) {
+    wait_until(earliest_ns);
+    finish(also_unfinished, clock_.read());
   }
   buffers.write([](std::uint64_t start_ns, std::uint64_t end_ns) {
     activity().add_overhead(CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST, start_ns, end_ns);

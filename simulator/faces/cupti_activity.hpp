@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -27,6 +28,7 @@ class Activity {
   void enable_api(bool runtime, std::uint32_t callback_id, bool enabled);
   void set_client_clock(ClientClock clock);
   std::uint64_t timestamp() const noexcept { return clock_.now(); }
+  bool has_client_clock() const noexcept { return clock_.client_clock() != nullptr; }
   void flush(bool forced);
   void set_flush_period(std::uint32_t ms);
   void set_system_thread_ids(bool on) noexcept { system_thread_ids_.store(on); }
@@ -67,6 +69,7 @@ class Activity {
 
   bool is_enabled(CUpti_ActivityKind kind) const noexcept;
   bool was_enabled(CUpti_ActivityKind kind, std::uint32_t correlation) const noexcept;
+  bool was_enabled(const Operation& operation) const noexcept;
   bool records_call(const CallEvent& call, std::uint32_t callback_id) const noexcept;
   void put_external_correlations(std::uint32_t correlation);
   void add(Unfinished&& item);
@@ -74,6 +77,8 @@ class Activity {
   EventIds& ids_of(const Event& event);
   // Turns what is over into records, and writes records into buffers.
   void collect(bool also_unfinished = false);
+  bool has_finished(bool also_unfinished, std::uint64_t& earliest_ns) const;
+  void finish(bool also_unfinished, const RecordClock::Moment& moment);
   std::uint32_t thread_number() const noexcept;
 
   std::atomic<int> enabled_count_{0};

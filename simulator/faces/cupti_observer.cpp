@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulator/faces/cupti_observer.hpp"
+
+#include <pthread.h>
+
+#include <new>
+
+#include "simulator/core/api_call.hpp"
+#include "simulator/faces/cupti_client.hpp"
+
+namespace gpubusy::sim::cupti {
+namespace {
+
+// A runtime call and the driver call in it; one to spare.
+constexpr int kMaxNestedCalls = 3;
+
+struct OpenCall {
+  const ApiSite* site;
+  std::uint32_t correlation;
+  std::uint64_t start_timestamp;
+  std::uint64_t correlation_data[kMaxSubscribers];
+};
+struct OpenCalls {
+  int depth;
+  OpenCall calls[kMaxNestedCalls];
+};
+constinit thread_local OpenCalls t_open{};
+
+// 0: CUPTI does not know the function.
+std::uint32_t callback_id_of(const CallEvent& call) {
+  std::int32_t id = call.site->callback_id.load(std::memory_order_relaxed);
+  if (id < 0) {
+    id = static_cast<std::int32_t>(
+        callback_id(call.site->layer == Layer::kRuntime, call.site->name));
+    call.site->callback_id.store(id, std::memory_order_relaxed);
+  }
+  return static_cast<std::uint32_t>(id);
+}
+
+class CuptiObserver final : public Observer {
+ public:
+  Activity activity;
+  Subscribers subscribers;
+
+  void on_call_start(const CallEvent& call) override {
+    if (t_in_client != 0) return;
+    // What was open when the observer was last taken away never ended here.
+    if (!call.nested) t_open.depth = 0;
+    if (t_open.depth == kMaxNestedCalls) return;
+    OpenCall& open = t_open.calls[t_open.depth++];
+    open = {call.site, call.correlation, 0, {}};
+    activity.on_call_start(call);
+    if (activity.has_client_clock()) open.start_timestamp = activity.timestamp();
+    if (const std::uint32_t id = callback_id_of(call)) {
+      subscribers.on_call(call, id, false, open.correlation_data);
+    }
+  }
+
+  void on_call_end(const CallEvent& call) override {
+    if (t_in_client != 0 || t_open.depth == 0) return;
+    OpenCall& open = t_open.calls[t_open.depth - 1];
+    // Begun before anything was enabled.
+    if (open.site != call.site || open.correlation != call.correlation) return;
+    --t_open.depth;
+    const std::uint32_t id = callback_id_of(call);
+    activity.on_call_end(call, id, open.start_timestamp);
+    if (id != 0) subscribers.on_call(call, id, true, open.correlation_data);
+  }
+
+  void on_synchronised(const SyncEvent& sync) override {
+    if (t_in_client != 0) return;
+    activity.on_synchronised(sync);
+    subscribers.on_synchronised(sync);
+  }
+
+  void on_resource(ResourceEvent what, Context* context, Stream* stream) override {
+    if (t_in_client == 0) subscribers.on_resource(what, context, stream);
+  }
+
+  void on_stall(const char* reason, std::uint64_t start_ns, std::uint64_t end_ns) override {
+    if (t_in_client == 0) activity.on_stall(reason, start_ns, end_ns);
+  }
+
+  void on_operation(const Operation& operation) override { activity.on_operation(operation); }
+
+  void on_event_recorded(const Event& event, const Stream& stream,
+                         std::uint32_t correlation) override {
+    activity.on_event_recorded(event, stream, correlation);
+  }
+};
+
+alignas(CuptiObserver) unsigned char g_storage[sizeof(CuptiObserver)];
+
+// A thread that does not exist in the child may have held a lock. Like CUDA itself, a tool has to
+// start again there.
+void after_fork_in_child() {
+  g_observer.store(nullptr);
+  t_open = {};
+  t_in_client = 0;
+  new (g_storage) CuptiObserver;
+}
+
+CuptiObserver& observer() noexcept {
+  static CuptiObserver* const made = [] {
+    auto* o = new (g_storage) CuptiObserver;
+    pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    return o;
+  }();
+  return *made;
+}
+
+}  // namespace
+
+Activity& activity() noexcept { return observer().activity; }
+Subscribers& subscribers() noexcept { return observer().subscribers; }
+
+void update_observer() noexcept {
+  CuptiObserver& o = observer();
+  const bool wanted = o.activity.any_enabled() || o.subscribers.any_enabled();
+  Simulation& s = simulation();
+  g_observer.store(wanted ? &o : nullptr, std::memory_order_release);
+  if (wanted) {
+    g_flags.fetch_or(kTracing);
+  } else if (!s.truth.enabled()) {
+    g_flags.fetch_and(~kTracing);
+  }
+}
+
+}  // namespace gpubusy::sim::cupti
