@@ -199,6 +199,7 @@ Json json(const ProcessReport& p) {
   out["busy_share_of_step"] = known ? json(p.busy_share_of_step) : Json();
   out["busy_ms"] = known ? Json(ms(p.busy_ns)) : Json();
   out["kernel_busy_ms"] = known ? Json(ms(p.kernel_busy_ns)) : Json();
+  out["earlier_busy_ms"] = known ? Json(ms(p.earlier_busy_ns)) : Json();
   Json idle = Json::object();
   for (const IdleClass c : kAllIdleClasses) idle[idle_id(c)] = ms(p.idle(c));
   out["idle_ms"] = known ? std::move(idle) : Json();

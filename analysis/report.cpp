@@ -72,6 +72,7 @@ void add_up(ProcessReport& report) {
   for (const StepTimes& times : report.times) {
     report.busy_ns += times.busy_ns;
     report.kernel_busy_ns += times.kernel_busy_ns;
+    report.earlier_busy_ns += times.earlier_busy_ns;
     for (std::size_t i = 0; i < kIdleClasses; ++i) report.idle_ns[i] += times.idle_ns[i];
     lengths.push_back(static_cast<double>(times.wall_ns) / 1e6);
     if (times.wall_ns > 0) {

@@ -71,7 +71,7 @@ struct ProcessReport {
   std::string device_name;
   std::vector<OtherDevice> other_devices;
   std::vector<StepTimes> times;  // by step
-  std::uint64_t wall_ns = 0, busy_ns = 0, kernel_busy_ns = 0;
+  std::uint64_t wall_ns = 0, busy_ns = 0, kernel_busy_ns = 0, earlier_busy_ns = 0;
   std::array<std::uint64_t, kIdleClasses> idle_ns = {};
   std::array<std::uint64_t, kHostStates> host_ns = {};  // by HostState, within the steps
   Spread step_ms, busy_share_of_step;

@@ -472,6 +472,7 @@ DeviceSteps split_time(const Recording& recording, const Timeline& timeline,
     times.wall_ns = steps[i].wall_ns();
     times.busy_ns = covered(line.busy, steps[i].begin_ns, steps[i].end_ns);
     times.kernel_busy_ns = covered(line.kernel_busy, steps[i].begin_ns, steps[i].end_ns);
+    times.earlier_busy_ns = covered(line.earlier, steps[i].begin_ns, steps[i].end_ns);
   }
 
   Splitter splitter(recording, timeline, host, steps, out, first_work);

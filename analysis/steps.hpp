@@ -88,6 +88,7 @@ struct StepTimes {
   std::uint64_t wall_ns = 0;
   std::uint64_t busy_ns = 0;         // union of all work on the device within the step
   std::uint64_t kernel_busy_ns = 0;  // union of kernels and graphs
+  std::uint64_t earlier_busy_ns = 0;  // work asked for before the recording began
   std::array<std::uint64_t, kIdleClasses> idle_ns = {};  // by IdleClass
   std::uint64_t ops = 0;                                 // device work launched in the step
   std::uint64_t kernels = 0;                             // … of these, kernels and graph launches

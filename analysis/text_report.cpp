@@ -265,6 +265,7 @@ void time_table(Page& page, const ProcessReport& p) {
   }
   row("busy", p.busy_ns);
   row("  of this kernels", p.kernel_busy_ns);
+  if (p.earlier_busy_ns != 0) row("  of this launched before recording", p.earlier_busy_ns);
   for (const IdleClass c : kAllIdleClasses) {
     if (p.idle(c) > 0) row(std::string("idle: ") + idle_title(c), p.idle(c));
   }

@@ -48,6 +48,10 @@ inline constexpr double kStarvationShare = 0.05;
 // In at least this share of the steps: one slow batch (a checkpoint, a new epoch) is no starvation.
 inline constexpr double kStarvationSteps = 0.5;
 
+// Work that begins this much after its call had returned was queued behind other work. On an empty
+// stream it begins within some microseconds.
+inline constexpr std::uint64_t kQueuedBehindEarlierNs = 20'000;
+
 // Idle behind synchronisations: 20 .item() calls with 0.1 ms of Python each in a 50 ms step are 4
 // %.
 inline constexpr double kSyncShare = 0.03;

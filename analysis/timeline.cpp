@@ -2,6 +2,7 @@
 #include "analysis/timeline.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "analysis/thresholds.hpp"
@@ -155,6 +156,59 @@ void count_call(Coverage& coverage, const Call& call, bool timed) {
   }
 }
 
+namespace {
+
+// A stream works in order. If the first work that was asked for behind a pause of the recording had
+// to wait in its stream, then for work from within the pause: the device was busy until it began.
+// (Or it waited for another stream, which comes to the same: nothing recorded was there to wait for.)
+std::map<std::int16_t, std::vector<Interval>> earlier_work(const Recording& recording,
+                                                           const Timeline& timeline) {
+  std::map<std::int16_t, std::vector<Interval>> found;
+  for (std::size_t i = 0; i < recording.recording_edges.size(); ++i) {
+    const recording::RecordingEdge& edge = recording.recording_edges[i];
+    // Nothing ran before the first: the recording opens with the first CUDA call.
+    if (!edge.begins || i == 0) continue;
+    std::uint64_t end_ns = std::numeric_limits<std::uint64_t>::max();
+    if (i + 1 < recording.recording_edges.size()) {
+      end_ns = recording.recording_edges[i + 1].time_ns;
+    }
+    std::map<std::pair<std::int16_t, std::uint32_t>, const DeviceOp*> first;  // by stream
+    for (const DeviceOp& op : timeline.ops) {
+      if (op.call == kNoCall) continue;
+      const std::uint64_t asked_ns = recording.calls[op.call].start_ns;
+      if (asked_ns < edge.time_ns || asked_ns >= end_ns) continue;
+      const DeviceOp*& earliest = first[{op.device, op.stream}];
+      if (earliest == nullptr || asked_ns < recording.calls[earliest->call].start_ns) {
+        earliest = &op;
+      }
+    }
+    std::map<std::int16_t, std::uint64_t> until;
+    for (const auto& [stream, op] : first) {
+      const std::uint64_t returned_ns = recording.calls[op->call].end_ns;
+      if (op->start_ns > returned_ns + kQueuedBehindEarlierNs) {
+        until[stream.first] = std::max(until[stream.first], op->start_ns);
+      }
+    }
+    for (const auto& [device, time_ns] : until) {
+      append_union(found[device], {edge.time_ns, time_ns});
+    }
+  }
+  return found;
+}
+
+// Union of two sorted lists of intervals.
+std::vector<Interval> merged(const std::vector<Interval>& a, const std::vector<Interval>& b) {
+  std::vector<Interval> all;
+  all.reserve(a.size() + b.size());
+  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all),
+             [](const Interval& x, const Interval& y) { return x.begin < y.begin; });
+  std::vector<Interval> out;
+  for (const Interval& interval : all) append_union(out, interval);
+  return out;
+}
+
+}  // namespace
+
 Timeline build_timeline(const Recording& recording) {
   Timeline timeline;
   join(recording, timeline);
@@ -171,6 +225,11 @@ Timeline build_timeline(const Recording& recording) {
     if (op.kind == OpKind::kKernel || op.kind == OpKind::kGraph) {
       append_union(line.kernel_busy, {op.start_ns, op.end_ns});
     }
+  }
+  for (auto& [device, earlier] : earlier_work(recording, timeline)) {
+    DeviceLine& line = timeline.devices[device];
+    line.busy = merged(line.busy, earlier);
+    line.earlier = std::move(earlier);
   }
   const auto by_call = [&](std::uint32_t a, std::uint32_t b) {
     return timeline.ops[a].call < timeline.ops[b].call;

@@ -51,7 +51,8 @@ struct Coverage {
 struct DeviceLine {
   std::int16_t device = 0;
   std::vector<std::uint32_t> ops;         // into Timeline::ops, by start
-  std::vector<Interval> busy;             // union of all work
+  std::vector<Interval> busy;             // union of all work, earlier work included
+  std::vector<Interval> earlier;          // work that was asked for while nothing was recorded
   std::vector<Interval> kernel_busy;      // union of kernels and graphs
   std::uint64_t clock_correction_ns = 0;  // added to all times of this device
 };

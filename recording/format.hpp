@@ -94,6 +94,7 @@ enum class RecordType : std::uint16_t {
   kStepEdge = 3,    // StepEdgeRecord
   kWindow = 4,      // WindowRecord
   kLost = 5,        // LostRecord
+  kRecording = 6,   // RecordingRecord
   // definitions; always written before the first record that uses them, but perhaps in the block
   // of another thread: a reader collects all definitions first
   kKernel = 16,     // KernelRecord + name
@@ -255,6 +256,13 @@ struct WindowRecord {
   WindowKind kind;
   WindowEvent event;
   std::uint16_t reserved[3];
+};
+
+// Recording of calls begins or pauses (between windows). Work that was asked for in a pause may
+// still run after its end.
+struct RecordingRecord {
+  RecordHeader header;  // value: 1 begins, 0 pauses
+  std::uint64_t time_ns;
 };
 
 struct LostRecord {

@@ -221,6 +221,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kStepEdge:
     case RecordType::kWindow:
     case RecordType::kLost:
+    case RecordType::kRecording:
       good = event(header, view, thread_id);
       break;
     case RecordType::kKernel:
@@ -267,6 +268,13 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
     }
     case RecordType::kWindow:
       return window(header, view);
+    case RecordType::kRecording: {
+      RecordingRecord record;
+      if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
+      recording_.recording_edges.push_back({record.time_ns, header.value != 0});
+      seen(record.time_ns);
+      return true;
+    }
     case RecordType::kLost: {
       LostRecord record;
       if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
@@ -483,6 +491,7 @@ void Parser::finish(std::uint64_t header_lost) {
   sort_by(recording_.calls, [](const Call& c) { return c.start_ns; });
   sort_by(recording_.device_times, [](const DeviceTime& t) { return t.start_ns; });
   sort_by(recording_.steps, [](const StepEdge& e) { return e.time_ns; });
+  sort_by(recording_.recording_edges, [](const RecordingEdge& e) { return e.time_ns; });
   sort_by(recording_.notices, [](const Notice& n) { return n.time_ns; });
   close_windows();
   if (recording_.end_ns == 0) recording_.end_ns = last_ns_;

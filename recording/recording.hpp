@@ -90,6 +90,7 @@ struct StackNode { std::uint32_t parent; FrameKind kind; std::uint8_t flags; std
 struct Thread { std::uint32_t id; std::uint64_t pthread; std::string name; };
 struct Stream { std::uint64_t handle; std::int16_t device; std::uint16_t flags; std::int32_t priority; };
 struct Device { std::string name; DeviceRecord properties; };
+struct RecordingEdge { std::uint64_t time_ns; bool begins; };
 struct Notice { std::uint64_t time_ns; NoticeKind kind; std::string text; };
 struct Graph { std::uint64_t graph_exec; std::uint32_t kernels, copies, memsets, others; };
 
@@ -110,6 +111,7 @@ struct Recording {
   std::vector<StepEdge> steps;           // by time
   std::vector<Window> windows;           // by index
   std::vector<Notice> notices;
+  std::vector<RecordingEdge> recording_edges;  // by time
   std::unordered_map<std::uint32_t, Kernel> kernels;
   std::unordered_map<std::uint32_t, Code> codes;
   std::unordered_map<std::uint32_t, StackNode> stack_nodes;

@@ -212,6 +212,12 @@ std::uint32_t RecordingBuilder::call(std::uint64_t start, std::uint64_t end, std
   return next_correlation_++;
 }
 
+void RecordingBuilder::recording_edge(std::uint64_t time, bool begins) {
+  auto r = record<rec::RecordingRecord>(rec::RecordType::kRecording, begins ? 1 : 0);
+  r.time_ns = time;
+  append(thread_, &r, sizeof r, {});
+}
+
 std::uint32_t RecordingBuilder::launch(std::uint64_t start, std::uint64_t end, std::uint32_t kernel,
                                        CallOptions options) {
   const rec::LaunchPayload p = {kernel, 0, 108, 1, 1, 256, 1, 1, 0};

@@ -63,6 +63,8 @@ class RecordingBuilder {
 
   // ---- events; calls return their correlation id ----
   void use_thread(std::uint32_t id) { thread_ = id; }
+  // Recording begins or pauses between windows.
+  void recording_edge(std::uint64_t time, bool begins);
   std::uint32_t launch(std::uint64_t start, std::uint64_t end, std::uint32_t kernel,
                        CallOptions options = {});
   std::uint32_t graph_launch(std::uint64_t start, std::uint64_t end, std::uint32_t graph,

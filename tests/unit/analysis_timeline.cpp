@@ -54,6 +54,29 @@ TEST(AnalysisTimeline, AClockTooFarOffIsNotCorrectedButSaid) {
   EXPECT_EQ(t.devices.at(0).clock_correction_ns, 0u);
 }
 
+TEST(AnalysisTimeline, ABacklogFromBeforeTheRecordingIsBusy) {
+  RecordingBuilder b;
+  const std::uint32_t kernel = b.kernel("k");
+  b.recording_edge(1'000, true);  // the file's begin: nothing ran before it
+  b.device_time(b.launch(1'100, 1'200, kernel), 500'000, 600'000);
+  b.recording_edge(700'000, false);
+  b.recording_edge(2'000'000, true);
+  // Asked for at 2.1 ms, begun at 9 ms: behind work from the pause. The next one is behind this.
+  b.device_time(b.launch(2'100'000, 2'101'000, kernel), 9'000'000, 9'100'000);
+  b.device_time(b.launch(2'200'000, 2'201'000, kernel), 9'200'000, 9'300'000);
+  // A second pause, and no backlog behind it: begun within microseconds.
+  b.recording_edge(10'000'000, false);
+  b.recording_edge(12'000'000, true);
+  b.device_time(b.launch(12'100'000, 12'101'000, kernel), 12'105'000, 12'200'000);
+  const Timeline t = build_timeline(b.read());
+  EXPECT_EQ(t.devices.at(0).earlier, (std::vector<Interval>{{2'000'000, 9'000'000}}));
+  EXPECT_EQ(t.devices.at(0).busy,
+            (std::vector<Interval>{{500'000, 600'000},
+                                   {2'000'000, 9'100'000},
+                                   {9'200'000, 9'300'000},
+                                   {12'105'000, 12'200'000}}));
+}
+
 TEST(AnalysisTimeline, SaysWhyWorkHasNoTime) {
   RecordingBuilder b;
   const std::uint32_t kernel = b.kernel("k");
