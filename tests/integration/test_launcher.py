@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -439,6 +440,19 @@ def test_disk_that_fills_up_does_not_disturb(gpubusy, run, tmp_path, cuda_progra
         subprocess.run(["umount", str(small)], check=True)
 
 
+def test_library_on_a_noexec_file_system_is_refused(gpubusy, library, run, tmp_path):
+    small = can_mount(tmp_path, "size=16m,noexec")
+    try:
+        shutil.copy(library, small / "libgpubusy.so")
+        result = run([gpubusy, "touch", "started"],
+                     env={"GPUBUSY_INTERNAL_LIBRARY": str(small / "libgpubusy.so")})
+        assert result.returncode == 125
+        assert "mounted noexec" in result.stderr and result.stderr.count("\n") == 1
+        assert not (tmp_path / "started").exists()
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
 # ---- paths ---------------------------------------------------------------------------------------
 
 
@@ -537,9 +551,30 @@ def test_32_bit_program_is_not_disturbed(gpubusy, run, tmp_path):
     assert "32-bit" in result.stderr and "64-bit x86-64" in result.stderr
 
 
+def test_older_glibc_is_not_disturbed(gpubusy, run, tmp_path):
+    """A program with a loader of its own, beside which lies an older libc."""
+    loaders = [p for p in ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
+               if os.path.exists(p)]
+    if not loaders:
+        pytest.skip("no known loader")
+    folder = tmp_path / "old"
+    folder.mkdir()
+    loader = shutil.copy(os.path.realpath(loaders[0]), folder / "ld.so")
+    (tmp_path / "map").write_text("GLIBC_2.5 { global: old_function; };\n")
+    (tmp_path / "old.c").write_text("void old_function(void) {}\n")
+    made = subprocess.run([compiler(), "-shared", "-fPIC", "-nostdlib", str(tmp_path / "old.c"),
+                           f"-Wl,--version-script={tmp_path / 'map'},-soname,libc.so.6", "-o",
+                           str(folder / "libc.so.6")], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    program = compile_c(tmp_path, "program", "int main(void){return 4;}",
+                        f"-Wl,--dynamic-linker={loader}")
+    result = run([gpubusy, program])
+    assert result.returncode == 4
+    assert re.search(r"runs on glibc 2\.5, libgpubusy\.so needs 2\.\d+", result.stderr)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a set-user-ID program")
 def test_setuid_program(gpubusy, run, tmp_path):
-    import shutil
     import tempfile
 
     folder = tempfile.mkdtemp(dir="/tmp")
