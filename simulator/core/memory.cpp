@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kGranularity = 4096;
 constexpr std::size_t kPopulateLimit = std::size_t{256} << 20;
-// Larger reads are of data, which a program may well compare; a scalar is what it branches on.
-constexpr std::size_t kScalarBytes = 16;
+// Larger reads are of data, which a program may well compare; small ones are what it branches on.
+constexpr std::size_t kSmallBytes = 1024;
 
 std::size_t rounded(std::size_t size) {
   return (size + kGranularity - 1) / kGranularity * kGranularity;
@@ -146,7 +146,7 @@ void Memory::wrote(const void* destination, std::size_t bytes, std::uint64_t lau
 }
 
 bool Memory::is_stale(const void* source, std::size_t bytes, std::uint64_t launches) const {
-  if (bytes > kScalarBytes) return false;
+  if (bytes > kSmallBytes) return false;
   const auto address = reinterpret_cast<std::uintptr_t>(source);
   std::shared_lock lock(lock_);
   auto next = writes_.upper_bound(address);

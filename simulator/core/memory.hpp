@@ -3,10 +3,10 @@
 // The address space that the devices and the host share: every allocation is host memory, with a
 // record of what it stands for.
 //
-// Values of kernels are not computed, so a scalar that a program reads back (loss.item(), the
+// Values of kernels are not computed, so a result that a program reads back (loss.item(), the
 // GradScaler's found_inf) would be what some earlier tensor left in a reused block: garbage. A copy
-// of a few bytes to the host therefore reads zeros, unless these bytes were put there by a copy or
-// memset of just that range, or no kernel has been launched since they were.
+// of at most 1 KiB to the host therefore reads zeros, unless these bytes were put there by a copy
+// or memset of just that range, or no kernel has been launched since they were.
 #pragma once
 
 #include <cstddef>

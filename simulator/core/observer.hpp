@@ -26,7 +26,7 @@ struct CallEvent {
   ApiSite* site;
   bool nested;  // the driver's part of a runtime call
   std::uint32_t thread;
-  std::uint32_t correlation;      // of the outermost call
+  std::uint32_t correlation;       // of the outermost call
   std::uint64_t start_ns, end_ns;  // end: 0 at the start
   int result;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulator/core/scheduler.hpp"
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -194,6 +196,10 @@ void Scheduler::wake_copy_thread() {
 }
 
 void Scheduler::copy_thread() {
+  // A thread of this policy does not push its waker off the core: on a machine with few cores an
+  // asynchronous copy would else return after the copy.
+  const sched_param no_priority{};
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &no_priority);
   std::unique_lock lock(mutex);
   for (;;) {
     copies_changed_.wait(lock, [this] { return !copies_.empty(); });

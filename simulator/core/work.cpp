@@ -344,8 +344,7 @@ int record_event(Event& event, Stream& stream, unsigned flags) {
 
 int wait_event(Stream& stream, Event& event, unsigned flags) {
   Simulation& s = simulation();
-  const SyncReport report(SyncEvent::Kind::kStreamWaitEvent, stream.device->index, &stream,
-                          &event);
+  const SyncReport report(SyncEvent::Kind::kStreamWaitEvent, stream.device->index, &stream, &event);
   Lock lock(s.scheduler.mutex);
   if (!event.recorded) return CUDA_SUCCESS;
   if (event.capture_id != 0) return s.captures.join(stream, event);

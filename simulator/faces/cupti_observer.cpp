@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <new>
+#include <string_view>
 
 #include "simulator/core/api_call.hpp"
 #include "simulator/faces/cupti_client.hpp"
@@ -30,8 +31,12 @@ constinit thread_local OpenCalls t_open{};
 std::uint32_t callback_id_of(const CallEvent& call) {
   std::int32_t id = call.site->callback_id.load(std::memory_order_relaxed);
   if (id < 0) {
-    id = static_cast<std::int32_t>(
-        callback_id(call.site->layer == Layer::kRuntime, call.site->name));
+    const bool runtime = call.site->layer == Layer::kRuntime;
+    std::string_view name = call.site->name;
+    if (simulation().parameters.cupti_old_launches != 0 && name.starts_with("__cuda")) {
+      name.remove_prefix(2);
+    }
+    id = static_cast<std::int32_t>(callback_id(runtime, name));
     call.site->callback_id.store(id, std::memory_order_relaxed);
   }
   return static_cast<std::uint32_t>(id);

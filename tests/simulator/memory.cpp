@@ -51,9 +51,7 @@ TEST_F(MemoryTest, RoundTripsOfAllSizesAndKinds) {
     ASSERT_CUDA(cudaMemcpyAsync(device, pinned, size, cudaMemcpyHostToDevice, stream));
     ASSERT_CUDA(cudaMemcpyAsync(back.data(), device, size, cudaMemcpyDeviceToHost, stream));
     ASSERT_CUDA(cudaStreamSynchronize(stream));
-    if (size > 16) {  // less than that may stand for a kernel's result
-      EXPECT_EQ(back, data) << size;
-    }
+    EXPECT_EQ(back, data) << size;
     ASSERT_CUDA(cudaFreeHost(pinned));
     ASSERT_CUDA(cudaFree(device));
     ASSERT_CUDA(cudaFree(other));
@@ -101,16 +99,22 @@ TEST_F(MemoryTest, PinnedCopyReturnsAtOnceAndPageableWaits) {
   EXPECT_GE(slow.ms(), kSize / 8e6 * 0.99);  // 8 GB/s
   EXPECT_CUDA(cudaStreamQuery(stream));
 
-  Event begin, end;
-  begin.record(stream);
-  Clock fast;
-  ASSERT_CUDA(cudaMemcpyAsync(device, pinned, kSize, cudaMemcpyHostToDevice, stream));
-  end.record(stream);
-  EXPECT_LT(fast.ms(), 1);
-  ASSERT_CUDA(cudaStreamSynchronize(stream));
-  const double wall = fast.ms();
-  // Event time and wall time agree, though this host may be slower than the modelled link.
-  EXPECT_NEAR(ms_between(begin, end), wall, 0.2 * wall + 0.5);
+  // The host may be busy with other things: the best of some tries.
+  double call = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    Event begin, end;
+    Clock fast;
+    begin.record(stream);
+    ASSERT_CUDA(cudaMemcpyAsync(device, pinned, kSize, cudaMemcpyHostToDevice, stream));
+    call = std::min(call, fast.ms());
+    end.record(stream);
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+    const double wall = fast.ms(), device_ms = ms_between(begin, end);
+    // Event time is no less than what this host took, though the modelled link is faster.
+    EXPECT_GE(device_ms, kSize / 50e6);
+    EXPECT_LE(device_ms, wall);
+  }
+  EXPECT_LT(call, 0.5);
   unsigned char last = 0;
   ASSERT_CUDA(cudaMemcpy(&last, device + kSize - 1, 1, cudaMemcpyDeviceToHost));
   EXPECT_EQ(last, 2);

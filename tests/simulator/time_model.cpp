@@ -208,11 +208,9 @@ TEST_F(TimeModel, CopiesInBothDirectionsOverlapWithKernels) {
   auto* h = static_cast<char*>(host);
   cudaStream_t up = new_stream(), down = new_stream(), compute = new_stream();
   Event begin, up_end, down_end;
-  launch(sim_10ms, compute);
-  launch(sim_10ms, compute);
+  for (int i = 0; i < 10; ++i) launch(sim_10ms, compute);
   begin.record(compute);
-  launch(sim_10ms, compute);
-  launch(sim_10ms, compute);
+  for (int i = 0; i < 5; ++i) launch(sim_10ms, compute);
   ASSERT_CUDA(cudaMemcpyAsync(d, h, kBytes, cudaMemcpyHostToDevice, up));
   ASSERT_CUDA(cudaMemcpyAsync(h + kBytes, d + kBytes, kBytes, cudaMemcpyDeviceToHost, down));
   up_end.record(up);
