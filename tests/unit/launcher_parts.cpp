@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -73,30 +75,46 @@ TEST(Elf, TakesAnyBytes) {
   }
 }
 
-// The headers of a program, as far as they are looked at.
-std::string write_elf(const std::string& name, unsigned char bits, std::uint16_t machine,
-                      const std::string& interpreter) {
-  Elf64_Ehdr header{};
-  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-  header.e_ident[EI_CLASS] = bits == 64 ? ELFCLASS64 : ELFCLASS32;
-  header.e_ident[EI_DATA] = ELFDATA2LSB;
-  header.e_type = ET_DYN;
-  header.e_machine = machine;
-  header.e_phoff = sizeof header;
-  header.e_phentsize = sizeof(Elf64_Phdr);
-  header.e_phnum = interpreter.empty() ? 0 : 1;
-  Elf64_Phdr segment{};
-  segment.p_type = PT_INTERP;
-  segment.p_offset = sizeof header + sizeof segment;
-  const std::string path = ::testing::TempDir() + name;
-  std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(&header), sizeof header);
-  out.write(reinterpret_cast<const char*>(&segment), sizeof segment);
-  out << interpreter << '\0';
-  return path;
-}
+// A folder of this test's own.
+class PreloadCheckTest : public ::testing::Test {
+ protected:
+  PreloadCheckTest() {
+    std::string name = ::testing::TempDir() + "gpubusy-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) ADD_FAILURE() << "no temporary folder";
+    folder_ = name + "/";
+  }
+  ~PreloadCheckTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
 
-TEST(PreloadCheck, SaysWhy) {
+  // The headers of a program, as far as they are looked at.
+  std::string write_elf(const std::string& name, unsigned char bits, std::uint16_t machine,
+                        const std::string& interpreter) {
+    Elf64_Ehdr header{};
+    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = bits == 64 ? ELFCLASS64 : ELFCLASS32;
+    header.e_ident[EI_DATA] = ELFDATA2LSB;
+    header.e_type = ET_DYN;
+    header.e_machine = machine;
+    header.e_phoff = sizeof header;
+    header.e_phentsize = sizeof(Elf64_Phdr);
+    header.e_phnum = interpreter.empty() ? 0 : 1;
+    Elf64_Phdr segment{};
+    segment.p_type = PT_INTERP;
+    segment.p_offset = sizeof header + sizeof segment;
+    const std::string path = folder_ + name;
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&header), sizeof header);
+    out.write(reinterpret_cast<const char*>(&segment), sizeof segment);
+    out << interpreter << '\0';
+    return path;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(PreloadCheckTest, SaysWhy) {
   const std::string library = "/proc/self/exe";  // a 64-bit ELF file of this machine
   const std::uint16_t here = read_elf(library)->machine;
   const std::uint16_t other = here == EM_X86_64 ? EM_AARCH64 : EM_X86_64;
@@ -117,11 +135,11 @@ TEST(PreloadCheck, SaysWhy) {
   EXPECT_THAT(check.reason, HasSubstr("musl"));
 }
 
-TEST(PreloadCheck, FollowsScripts) {
+TEST_F(PreloadCheckTest, FollowsScripts) {
   const std::string library = "/proc/self/exe";
   const std::string target = write_elf("static2", 64, read_elf(library)->machine, "");
-  const std::string inner = ::testing::TempDir() + "inner";
-  const std::string outer = ::testing::TempDir() + "outer";
+  const std::string inner = folder_ + "inner";
+  const std::string outer = folder_ + "outer";
   std::ofstream(inner) << "#! " << target << " -x\n";
   std::ofstream(outer) << "#!" << inner << "\n";
   EXPECT_EQ(check_preload({outer}, library).program, target);
@@ -183,8 +201,16 @@ TEST(CommandLine, LaterCommands) {
   ASSERT_TRUE(line) << line.error();
   EXPECT_EQ(line->action, Action::kExport);
   EXPECT_EQ(line->window, 3u);
+  EXPECT_EQ(line->last_window, 3u);
   EXPECT_THAT(line->paths, ElementsAre("-x"));
   EXPECT_FALSE(parse_command_line({"export", "--window", "4294967296", "x"}, none));
+  line = parse_command_line({"export", "--window=2..11", "x"}, none);
+  ASSERT_TRUE(line) << line.error();
+  EXPECT_EQ(line->window, 2u);
+  EXPECT_EQ(line->last_window, 11u);
+  for (const char* bad : {"3..2", "..2", "3..", "3..x", "1..2..3", "1-2", ".."}) {
+    EXPECT_FALSE(parse_command_line({"export", "--window", bad, "x"}, none)) << bad;
+  }
   line = parse_command_line({"--", "export", "x"}, none);
   ASSERT_TRUE(line);
   EXPECT_EQ(line->action, Action::kRun);
