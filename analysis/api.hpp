@@ -47,7 +47,8 @@ struct ExportOptions {
   bool compress = true;                  // .json.gz, else .json
   std::uint64_t max_bytes = 400u << 20;  // of uncompressed JSON per trace; 0: no limit
   bool include_prelude = false;          // also where there are windows with steps
-  std::optional<std::uint32_t> window;   // only the window of this index, whatever its kind
+  std::optional<std::uint32_t> window;   // only the window of this index, whatever its kind …
+  std::optional<std::uint32_t> last_window;  // … or those from it to this one
 };
 
 struct WrittenTrace {
@@ -65,8 +66,8 @@ struct ExportResult {
   std::vector<recording::Error> problems;  // files that could not be written, and why
 };
 
-// One trace per window and process. Existing files are never overwritten. A window that was asked
-// for and is in no recording is a problem.
+// One trace per window and process. Existing files are never overwritten. It is a problem if none of
+// the windows that were asked for is in a recording.
 ExportResult export_traces(const recording::Session& session, const ExportOptions& options);
 
 }  // namespace gpubusy::analysis

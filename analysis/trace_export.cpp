@@ -51,7 +51,10 @@ std::string directory_of(const std::string& path) {
 }
 
 bool is_wanted(const Recording& recording, const Window& window, const ExportOptions& options) {
-  if (options.window) return window.index == *options.window;
+  if (options.window) {
+    return window.index >= *options.window &&
+           window.index <= options.last_window.value_or(*options.window);
+  }
   if (window.kind != WindowKind::kPrelude || options.include_prelude) return true;
   for (const Window& other : recording.windows) {
     if (other.kind == WindowKind::kScheduled && other.completed_steps > 0) return false;
@@ -109,8 +112,10 @@ ExportResult export_traces(const recording::Session& session, const ExportOption
     }
   }
   if (options.window && !found) {
+    const std::uint32_t last = options.last_window.value_or(*options.window);
     result.problems.push_back(
-        {fmt::format("{}: has no window {} with calls", session.path, *options.window)});
+        {fmt::format("{}: has no window {}{} with calls", session.path, *options.window,
+                     last == *options.window ? "" : fmt::format("..{}", last))});
   }
   return result;
 }

@@ -37,7 +37,7 @@ constexpr Flag kExportFlags[] = {
     {"--output", "-o", "DIR", "existing directory for the traces, else next to the recordings"},
     {"--no-compress", "", nullptr, ".json instead of .json.gz"},
     {"--prelude", "", nullptr, "also what came before the first step"},
-    {"--window", "", "N", "only the window of this number"},
+    {"--window", "", "N[..M]", "only the window of this number, or these"},
     {"--quiet", "-q", nullptr, "do not print the names of the traces"},
 };
 
@@ -153,10 +153,17 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
       if (!value) return tl::unexpected(std::move(value).error());
       if (value->empty()) return tl::unexpected(fmt::format("{} needs a value", name));
       if (known == "--window") {
-        const auto number = whole_number(*value, 0, 0xffffffff);
-        if (!number)
-          return tl::unexpected(fmt::format("--window='{}': {}", *value, number.error()));
-        line.window = static_cast<std::uint32_t>(*number);
+        const std::size_t dots = value->find("..");
+        const auto first = whole_number(value->substr(0, dots), 0, 0xffffffff);
+        const auto last = dots == std::string::npos
+                              ? first
+                              : whole_number(value->substr(dots + 2), first.value_or(0), 0xffffffff);
+        if (!first || !last) {
+          return tl::unexpected(fmt::format("--window='{}': {}", *value,
+                                            first ? last.error() : first.error()));
+        }
+        line.window = static_cast<std::uint32_t>(*first);
+        line.last_window = static_cast<std::uint32_t>(*last);
       } else if (known == "--output") {
         line.export_directory = std::move(*value);
       } else {
@@ -343,7 +350,7 @@ std::string help_text() {
       "\n"
       "  gpubusy [options] [--] command [arguments...]\n"
       "  gpubusy report DIR [--json] [--report FILE]\n"
-      "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N]\n"
+      "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N[..M]]\n"
       "  gpubusy compare DIR DIR\n"
       "\n"
       "The program runs as it would without gpubusy: same output, same exit status. The verdict\n"

@@ -47,7 +47,8 @@ struct CommandLine {
   bool compress = true;                 // kExport
   bool include_prelude = false;         // kExport
   std::string export_directory;         // kExport; empty: next to the recordings
-  std::optional<std::uint32_t> window;  // kExport: only this one
+  std::optional<std::uint32_t> window;  // kExport: only this one …
+  std::optional<std::uint32_t> last_window;  // … or those from it to this one
 };
 
 // The error is one line without "gpubusy: ".

@@ -73,6 +73,7 @@ int export_command(const CommandLine& line) {
   analysis::ExportOptions options;
   options.directory = line.export_directory;
   options.window = line.window;
+  options.last_window = line.last_window;
   options.compress = line.compress;
   options.include_prelude = line.include_prelude;
   struct stat info {};

@@ -315,6 +315,13 @@ TEST_F(AnalysisTrace, OneTracePerWindowAndOnlyTheOneAskedFor) {
   result = export_all({&b});
   ASSERT_EQ(result.written.size(), 1u);
   EXPECT_EQ(result.written[0].window, 2u);
+  options_.window = 0;
+  options_.last_window = 1;
+  result = export_all({&b});
+  ASSERT_EQ(result.written.size(), 2u);
+  EXPECT_EQ(result.written[0].window, 0u);
+  EXPECT_EQ(result.written[1].window, 1u);
+  options_.last_window.reset();
   options_.window = 7;
   result = export_all({&b});
   EXPECT_TRUE(result.written.empty());
