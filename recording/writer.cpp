@@ -9,10 +9,17 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace gpubusy::recording {
 namespace {
+
+// Left free on the file system: a part of it, at most so many bytes.
+constexpr std::uint64_t kReserveShare = 64;
+constexpr std::uint64_t kReserveBytes = 256u << 20;
+// Free space is asked for at least after so many bytes.
+constexpr std::uint64_t kDiskCheckBytes = 16u << 20;
 
 // A thread that got no memory asks again after this time, not at each record.
 constexpr std::uint64_t kMemoryRetryNs = 100'000'000;
@@ -79,6 +86,18 @@ std::uint64_t file_size_limit() noexcept {
   return limit.rlim_cur;
 }
 
+// What a recording may still take of the file system. A small part is left to the program, which
+// may want to write a last file of its own; ~0: the file system does not say.
+std::uint64_t room_beyond_reserve(int fd) noexcept {
+  struct statvfs status;
+  if (fstatvfs(fd, &status) != 0 || status.f_blocks == 0) return ~std::uint64_t{0};
+  const std::uint64_t total = status.f_blocks * status.f_frsize;
+  const std::uint64_t free = status.f_bavail * status.f_frsize;
+  const std::uint64_t part = total / kReserveShare;
+  const std::uint64_t reserve = part < kReserveBytes ? part : kReserveBytes;
+  return free > reserve ? free - reserve : 0;
+}
+
 FileState state_for(int error) noexcept {
   switch (error) {
     case ENOSPC:
@@ -120,7 +139,9 @@ int RecordingFile::create(const Description& d) noexcept {
     fd_ = high;
   }
   struct stat made;
-  int error = fstat(fd_, &made) == 0 ? allocate(fd_, 0, kHeaderSize) : errno;
+  int error = fstat(fd_, &made) == 0 ? 0 : errno;
+  if (error == 0 && room_beyond_reserve(fd_) < kHeaderSize + kBlockSize) error = ENOSPC;
+  if (error == 0) error = allocate(fd_, 0, kHeaderSize);
   void* page = MAP_FAILED;
   if (error == 0) {
     page = mmap(nullptr, kHeaderSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
@@ -185,6 +206,21 @@ bool RecordingFile::check_descriptor(std::uint64_t end) noexcept {
     stop(FileState::kFileLimit);
     return false;
   }
+  return end == 0 || disk_has_room();
+}
+
+bool RecordingFile::disk_has_room() noexcept {
+  // Seldom where there is plenty: on a network file system it is a message to the server.
+  const std::uint64_t reserved = reserved_bytes_.load(std::memory_order_relaxed);
+  if (reserved < next_disk_check_.load(std::memory_order_relaxed)) return true;
+  const std::uint64_t room = room_beyond_reserve(fd_);
+  if (room < kBlockSize) {
+    stop(FileState::kDiskFull);
+    return false;
+  }
+  const std::uint64_t part = room / 8;
+  next_disk_check_.store(reserved + (part < kDiskCheckBytes ? part : kDiskCheckBytes),
+                         std::memory_order_relaxed);
   return true;
 }
 
@@ -302,6 +338,7 @@ void RecordingFile::forget_after_fork() noexcept {
   if (header_ != nullptr) munmap(header_, kHeaderSize);
   header_ = nullptr;
   reserved_bytes_.store(0, std::memory_order_relaxed);
+  next_disk_check_.store(0, std::memory_order_relaxed);
   writers_.store(0, std::memory_order_relaxed);
   path_[0] = '\0';
 }

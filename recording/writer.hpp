@@ -60,6 +60,8 @@ class RecordingFile {
   // stopped.
   bool check_descriptor(std::uint64_t end) noexcept;
   bool reserve_bytes(std::uint64_t bytes) noexcept;
+  // Whether a block more leaves the program the rest of the file system that we keep off.
+  bool disk_has_room() noexcept;
 
   int fd_ = -1;
   // What fd_ was opened on: programs close descriptors that they did not open (daemons close all),
@@ -70,6 +72,7 @@ class RecordingFile {
   std::uint64_t max_bytes_ = 0;
   std::atomic<std::uint32_t> writers_{0};
   std::atomic<std::uint64_t> reserved_bytes_{0};
+  std::atomic<std::uint64_t> next_disk_check_{0};  // when this many bytes are reserved
   char path_[4352] = {};
 };
 
