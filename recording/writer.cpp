@@ -77,6 +77,27 @@ int allocate(int fd, off_t offset, off_t size) noexcept {
   return error;
 }
 
+// Keeps our descriptor out of the small numbers that programs close or reuse blindly (daemons close
+// 3..n, shells dup to 10), and off the last number, which shells take for themselves.
+int move_away(int fd) noexcept {
+  constexpr int kHigh = 500, kFromEnd = 16;
+  struct rlimit limit;
+  int least = kHigh;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kHigh + kFromEnd) {
+    least = limit.rlim_cur < 2 * kFromEnd ? static_cast<int>(limit.rlim_cur) / 2
+                                          : static_cast<int>(limit.rlim_cur) - kFromEnd;
+  }
+  int high = fcntl(fd, F_DUPFD_CLOEXEC, least < 3 ? 3 : least);
+  if (high < 0) high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (high < 0) return fd;
+  if (high < fd) {
+    close(high);
+    return fd;
+  }
+  close(fd);
+  return high;
+}
+
 // Beyond it a write raises SIGXFSZ, which kills the program. Asked each time: programs change it.
 std::uint64_t file_size_limit() noexcept {
   struct rlimit limit;
@@ -131,12 +152,13 @@ int RecordingFile::create(const Description& d) noexcept {
   }
   if (fd_ < 0) return EEXIST;
 
-  // Keep our descriptor out of the small numbers that programs close or reuse blindly
-  // (daemons close 3..n, shells dup to 10).
-  const int high = fcntl(fd_, F_DUPFD_CLOEXEC, 500);
-  if (high >= 0) {
+  fd_ = move_away(fd_);
+  if (fd_ < 3) {
+    // The program has closed a standard descriptor: what it prints would end up in the recording.
     close(fd_);
-    fd_ = high;
+    fd_ = -1;
+    unlink(path_);
+    return EMFILE;
   }
   struct stat made;
   int error = fstat(fd_, &made) == 0 ? 0 : errno;
