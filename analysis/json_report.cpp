@@ -187,6 +187,7 @@ Json json(const ProcessReport& p) {
         {{"device", d.device}, {"name", d.name}, {"busy_share", d.busy_share}});
   }
   out["step_ms"] = json(p.step_ms);
+  out["mean_step_ms"] = p.has_steps() ? Json(p.mean_step_ms()) : Json();
   out["other_steps"] = p.other_steps;
   out["other_step_ms"] = json(p.other_step_ms);
   out["host_ms"] = {{"outside", ms(p.host_time(HostState::kOutside))},

@@ -79,6 +79,11 @@ struct ProcessReport {
   std::vector<Finding> findings;  // dearest first
 
   bool has_steps() const { return mode == StepMode::kSteps && !steps.empty(); }
+  // Steps are told apart by the host. A host that runs ahead pays for many steps in one, so that
+  // only the mean says what a step costs.
+  double mean_step_ms() const {
+    return has_steps() ? static_cast<double>(wall_ns) / 1e6 / static_cast<double>(steps.size()) : 0;
+  }
   bool has_device_times() const { return coverage.timed > 0; }
   double share(std::uint64_t ns) const {
     return wall_ns ? static_cast<double>(ns) / static_cast<double>(wall_ns) : 0;

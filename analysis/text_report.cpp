@@ -210,7 +210,7 @@ std::string steps_text(const ProcessReport& p, const Page& page) {
 
 std::string step_length(const ProcessReport& p, const Page& page) {
   if (!p.has_steps()) return {};
-  std::string text = fmt::format("; step {} ms", number(p.step_ms.median));
+  std::string text = fmt::format("; step {} ms", number(p.mean_step_ms()));
   if (p.steps.size() > 1) {
     text +=
         fmt::format(" ({}{}{})", number(p.step_ms.minimum), page.dash(), number(p.step_ms.maximum));
@@ -432,7 +432,7 @@ void ranks(Page& page, const SessionReport& report) {
   Table table({"process", "GPU busy", "step ms", "steps", "first finding"});
   for (const ProcessReport& p : report.processes) {
     table.add({who(p), p.has_device_times() && p.wall_ns ? percent(p.share(p.busy_ns)) : "?",
-               p.has_steps() ? number(p.step_ms.median) : "?",
+               p.has_steps() ? number(p.mean_step_ms()) : "?",
                p.has_steps() ? std::to_string(p.steps.size()) : "0",
                p.findings.empty() ? "" : p.findings.front().id});
   }
@@ -492,12 +492,12 @@ std::string render_comparison(const SessionReport& before, const SessionReport& 
     return number(ms(ns) / steps) + " ms";
   };
   const auto step = [](const ProcessReport& p) {
-    return p.has_steps() ? number(p.step_ms.median) + " ms" : std::string("?");
+    return p.has_steps() ? number(p.mean_step_ms()) + " ms" : std::string("?");
   };
   const auto busy = [](const ProcessReport& p) {
     return p.has_device_times() ? percent(p.share(p.busy_ns)) : std::string("?");
   };
-  table.add({"step (median)", step(*a), step(*b)});
+  table.add({"step (mean)", step(*a), step(*b)});
   table.add({"GPU busy", busy(*a), busy(*b)});
   for (const IdleClass c : kAllIdleClasses) {
     if (a->share(a->idle(c)) < 0.005 && b->share(b->idle(c)) < 0.005) continue;
@@ -509,10 +509,10 @@ std::string render_comparison(const SessionReport& before, const SessionReport& 
   };
   table.add({"first finding", first(*a), first(*b)});
   table.print(page);
-  if (a->has_steps() && b->has_steps() && b->step_ms.median > 0) {
+  if (a->has_steps() && b->has_steps() && b->mean_step_ms() > 0) {
     page.line(
         page.styled(Style::kBold, fmt::format("  Steps are {} times as fast.",
-                                              number(a->step_ms.median / b->step_ms.median))));
+                                              number(a->mean_step_ms() / b->mean_step_ms()))));
   }
   return page.take();
 }
