@@ -129,7 +129,8 @@ bool Activity::was_enabled(const Operation& operation) const noexcept {
     // Peer copies come with the other copies: PyTorch enables nothing else for them.
     case CUPTI_ACTIVITY_KIND_MEMCPY2:
       return was_enabled(CUPTI_ACTIVITY_KIND_MEMCPY, operation.correlation);
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -247,7 +248,11 @@ void Activity::on_event_recorded(const Event& event, const Stream& stream,
   std::lock_guard lock(lock_);
   EventIds& ids = ids_of(event);
   ids.sync_id = next_sync_id_++;
-  if (!was_enabled(CUPTI_ACTIVITY_KIND_CUDA_EVENT, correlation)) return;
+  // They come with synchronisation too: PyTorch enables nothing else for them.
+  if (!was_enabled(CUPTI_ACTIVITY_KIND_CUDA_EVENT, correlation) &&
+      !was_enabled(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, correlation)) {
+    return;
+  }
   const auto device = static_cast<std::uint32_t>(event.device);
   add(EventRecord{correlation, context_id(event.device), stream.id, device, ids.id, ids.sync_id,
                   now_ns()});
@@ -300,8 +305,8 @@ void Activity::finish(bool also_unfinished, const RecordClock::Moment& moment) {
   std::lock_guard lock(lock_);
   clock_.add(moment);
   const RecordTimes times(clock_, clock_error_);
-  const bool concurrent = !is_enabled(CUPTI_ACTIVITY_KIND_KERNEL) ||
-                          is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  const bool concurrent =
+      !is_enabled(CUPTI_ACTIVITY_KIND_KERNEL) || is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   while (!unfinished_.empty() &&
          (also_unfinished || end_of(unfinished_.front()) <= moment.simulated_ns)) {
     std::pop_heap(unfinished_.begin(), unfinished_.end(), ends_later);

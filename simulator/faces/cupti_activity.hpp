@@ -3,9 +3,9 @@
 // Which activities are recorded, and the way from an API call or a device operation to a record in
 // the client's buffer.
 //
-// Device work is reported by the core when it is submitted, with times that lie ahead. It waits here
-// until it is over, and becomes a record at the end of the next API call, at a flush or when the
-// flush thread comes round.
+// Device work is reported by the core when it is submitted, with times that lie ahead. It waits
+// here until it is over, and becomes a record at the end of the next API call, at a flush or when
+// the flush thread comes round.
 #pragma once
 
 #include <array>
@@ -88,7 +88,7 @@ class Activity {
   std::atomic<std::uint32_t> flush_period_ms_{0};
   std::atomic<bool> flush_thread_started_{false};
 
-  mutable std::mutex lock_;  // taken last: nothing else is locked under it
+  mutable std::mutex lock_;  // under it, only that of the buffers is taken
   RecordClock clock_;
   DeviceClockError clock_error_;
   std::vector<Enabled> intervals_[kKinds];

@@ -74,17 +74,13 @@ SIM_CUPTI(cuptiActivityEnableLatencyTimestamps, (uint8_t enable), (enable)) {
   return CUPTI_SUCCESS;
 }
 // Nothing is simulated that these could add to a record.
-SIM_CUPTI(cuptiActivityEnableLaunchAttributes, (uint8_t enable), (enable)) {
-  return CUPTI_SUCCESS;
-}
+SIM_CUPTI(cuptiActivityEnableLaunchAttributes, (uint8_t enable), (enable)) { return CUPTI_SUCCESS; }
 SIM_CUPTI(cuptiActivityEnableCudaEventDeviceTimestamps, (uint8_t enable), (enable)) {
   return CUPTI_SUCCESS;
 }
 SIM_CUPTI(cuptiActivityEnableAllSyncRecords, (uint8_t enable), (enable)) { return CUPTI_SUCCESS; }
 SIM_CUPTI(cuptiActivityEnableDeviceGraph, (uint8_t enable), (enable)) { return CUPTI_SUCCESS; }
-SIM_CUPTI(cuptiActivityEnableAllocationSource, (uint8_t enable), (enable)) {
-  return CUPTI_SUCCESS;
-}
+SIM_CUPTI(cuptiActivityEnableAllocationSource, (uint8_t enable), (enable)) { return CUPTI_SUCCESS; }
 
 // ---- buffers
 
@@ -131,7 +127,8 @@ SIM_CUPTI(cuptiActivityGetNextRecord, (uint8_t * buffer, size_t valid, CUpti_Act
     if (size == 0) return CUPTI_ERROR_INVALID_KIND;
     next = reinterpret_cast<std::uint8_t*>(*record) + size;
   }
-  const std::size_t left = next >= buffer + valid ? 0 : static_cast<std::size_t>(buffer + valid - next);
+  const std::size_t left =
+      next >= buffer + valid ? 0 : static_cast<std::size_t>(buffer + valid - next);
   if (left < sizeof(std::uint32_t)) return CUPTI_ERROR_MAX_LIMIT_REACHED;
   const std::size_t size = record_size(kind_at(next));
   if (size == 0) return CUPTI_ERROR_INVALID_KIND;
@@ -140,8 +137,7 @@ SIM_CUPTI(cuptiActivityGetNextRecord, (uint8_t * buffer, size_t valid, CUpti_Act
   return CUPTI_SUCCESS;
 }
 
-SIM_CUPTI(cuptiActivitySetAttribute,
-          (CUpti_ActivityAttribute attribute, size_t* size, void* value),
+SIM_CUPTI(cuptiActivitySetAttribute, (CUpti_ActivityAttribute attribute, size_t* size, void* value),
           (attribute, size, value)) {
   if (size == nullptr || value == nullptr || !is_attribute(attribute)) {
     return CUPTI_ERROR_INVALID_PARAMETER;
@@ -153,8 +149,7 @@ SIM_CUPTI(cuptiActivitySetAttribute,
   std::memcpy(&kept.value, value, kept.size);
   return CUPTI_SUCCESS;
 }
-SIM_CUPTI(cuptiActivityGetAttribute,
-          (CUpti_ActivityAttribute attribute, size_t* size, void* value),
+SIM_CUPTI(cuptiActivityGetAttribute, (CUpti_ActivityAttribute attribute, size_t* size, void* value),
           (attribute, size, value)) {
   if (size == nullptr || value == nullptr || !is_attribute(attribute)) {
     return CUPTI_ERROR_INVALID_PARAMETER;
@@ -180,12 +175,12 @@ SIM_CUPTI(cuptiActivityRegisterTimestampCallback, (CUpti_TimestampCallbackFunc c
   return CUPTI_SUCCESS;
 }
 
-SIM_CUPTI(cuptiActivityPushExternalCorrelationId,
-          (CUpti_ExternalCorrelationKind kind, uint64_t id), (kind, id)) {
+SIM_CUPTI(cuptiActivityPushExternalCorrelationId, (CUpti_ExternalCorrelationKind kind, uint64_t id),
+          (kind, id)) {
   return push_external(kind, id);
 }
-SIM_CUPTI(cuptiActivityPopExternalCorrelationId,
-          (CUpti_ExternalCorrelationKind kind, uint64_t* id), (kind, id)) {
+SIM_CUPTI(cuptiActivityPopExternalCorrelationId, (CUpti_ExternalCorrelationKind kind, uint64_t* id),
+          (kind, id)) {
   return pop_external(kind, id);
 }
 

@@ -88,9 +88,9 @@ void RecordClock::add(Moment moment) {
 std::uint64_t RecordClock::convert(std::uint64_t simulated_ns) const noexcept {
   if (moments_.empty()) return simulated_ns;
   if (moments_.size() == 1) return moments_[0].recorded + (simulated_ns - moments_[0].simulated_ns);
-  auto after = std::upper_bound(
-      moments_.begin(), moments_.end(), simulated_ns,
-      [](std::uint64_t time, const Moment& m) { return time < m.simulated_ns; });
+  auto after =
+      std::upper_bound(moments_.begin(), moments_.end(), simulated_ns,
+                       [](std::uint64_t time, const Moment& m) { return time < m.simulated_ns; });
   if (after == moments_.begin()) ++after;
   if (after == moments_.end()) --after;
   const Moment& a = *(after - 1);

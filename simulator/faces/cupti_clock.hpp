@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // From simulated time to the times in activity records. By default these are CLOCK_REALTIME, as
-// CUPTI's are. A client may have registered a clock of its own, whose unit may be anything (PyTorch's
-// is the processor's time stamp counter): then times are interpolated between moments at which both
-// clocks were read.
+// CUPTI's are. A client may have registered a clock of its own, whose unit may be anything
+// (PyTorch's is the processor's time stamp counter): then times are interpolated between moments at
+// which both clocks were read.
 #pragma once
 
 #include <atomic>

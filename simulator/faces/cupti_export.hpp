@@ -29,12 +29,12 @@ inline CUptiResult refusal(ApiSite& site) noexcept {
 
 }  // namespace gpubusy::sim::cupti
 
-#define SIM_CUPTI(symbol, params, args)                                                          \
-  static CUptiResult symbol##_body params;                                                       \
-  SIM_EXPORT CUptiResult symbol params {                                                         \
-    static constinit ::gpubusy::sim::ApiSite site{::gpubusy::sim::Layer::kLibrary, #symbol};     \
-    if (const CUptiResult refused = ::gpubusy::sim::cupti::refusal(site)) [[unlikely]]           \
-      return ::gpubusy::sim::cupti::ended(refused);                                              \
-    return ::gpubusy::sim::cupti::ended(symbol##_body args);                                     \
-  }                                                                                              \
+#define SIM_CUPTI(symbol, params, args)                                                      \
+  static CUptiResult symbol##_body params;                                                   \
+  SIM_EXPORT CUptiResult symbol params {                                                     \
+    static constinit ::gpubusy::sim::ApiSite site{::gpubusy::sim::Layer::kLibrary, #symbol}; \
+    if (const CUptiResult refused = ::gpubusy::sim::cupti::refusal(site)) [[unlikely]]       \
+      return ::gpubusy::sim::cupti::ended(refused);                                          \
+    return ::gpubusy::sim::cupti::ended(symbol##_body args);                                 \
+  }                                                                                          \
   static CUptiResult symbol##_body params

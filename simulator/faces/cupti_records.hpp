@@ -14,7 +14,7 @@ namespace gpubusy::sim::cupti {
 // Whatever has a start and an end in simulated time, which are converted when it is over.
 struct DeviceWork {
   Operation operation;
-  const char* name = nullptr;  // valid for ever
+  const char* name = nullptr;                     // valid for ever
   std::uint64_t queued_ns = 0, submitted_ns = 0;  // 0: unknown
   bool is_async = true;
   std::uint64_t number = 0;

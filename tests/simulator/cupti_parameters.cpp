@@ -58,7 +58,7 @@ TEST_F(CuptiHeldByATool, NamesTheTool) {
 
 TEST_F(CuptiManySubscribers, EachIsTold) {
   CUpti_SubscriberHandle first = nullptr, second = nullptr, third = nullptr;
-  int first_calls = 0, second_calls = 0;
+  static int first_calls = 0, second_calls = 0;  // counted until the test is torn down
   ASSERT_CUPTI(cuptiSubscribe(&first, count_callback, &first_calls));
   ASSERT_CUPTI(cuptiSubscribe(&second, count_callback, &second_calls));
   EXPECT_EQ(cuptiSubscribe(&third, count_callback, nullptr),

@@ -48,7 +48,9 @@ void CUPTIAPI on_callback(void* user_data, CUpti_CallbackDomain domain, CUpti_Ca
                      *call->correlationData});
   int device = 0;
   if (g_calls_cuda) cudaGetDevice(&device);
-  if (g_leaves && !enters) EXPECT_CUPTI(cuptiUnsubscribe(g_subscriber));
+  if (g_leaves && !enters) {
+    EXPECT_CUPTI(cuptiUnsubscribe(g_subscriber));
+  }
 }
 
 void subscribe() {
