@@ -2,7 +2,8 @@
 //
 // Pointer -> 64-bit value, for tables that are read on hot paths and written rarely. Fixed
 // capacity, memory is mapped at the first insertion and only touched where used. Reads take no
-// lock; writers exclude each other. A full table refuses (the caller says so in the recording).
+// lock; writers exclude each other. The place of an erased key serves the next new one. A full
+// table refuses: the caller asks has_room() and says so in the recording.
 #pragma once
 
 #include <pthread.h>
@@ -18,6 +19,7 @@ template <unsigned kBits>
 class PointerMap {
  public:
   static constexpr std::size_t kCapacity = std::size_t{1} << kBits;
+  static constexpr std::size_t kLimit = kCapacity / 4 * 3;  // stored values
 
   // 0 where nothing is stored.
   std::uint64_t find(const void* key) const noexcept {
@@ -26,11 +28,18 @@ class PointerMap {
     const auto k = reinterpret_cast<std::uintptr_t>(key);
     for (std::size_t i = slot(k), n = 0; n < kCapacity; ++n, i = (i + 1) & (kCapacity - 1)) {
       const std::uintptr_t stored = entries[i].key.load(std::memory_order_acquire);
-      if (stored == k + 1) return entries[i].value.load(std::memory_order_acquire);
+      if (stored == k + 1) {
+        const std::uint64_t value = entries[i].value.load(std::memory_order_acquire);
+        // The place may have gone to another key meanwhile; then this one was erased.
+        return entries[i].key.load(std::memory_order_relaxed) == k + 1 ? value : 0;
+      }
       if (stored == 0) return 0;
     }
     return 0;
   }
+
+  bool is_empty() const noexcept { return live_.load(std::memory_order_relaxed) == 0; }
+  bool has_room() const noexcept { return live_.load(std::memory_order_relaxed) < kLimit; }
 
   // False: full or no memory. value 0 erases.
   bool set(const void* key, std::uint64_t value) noexcept {
@@ -52,7 +61,9 @@ class PointerMap {
         if (value == 0) continue;
         fn(reinterpret_cast<const void*>(stored - 1), value);
         entries[i].value.store(value, std::memory_order_release);
+        if (value == 0) count(-1);
       }
+      for (std::size_t i = 0; i < kCapacity; ++i) free_places(entries, i);
     }
     pthread_mutex_unlock(&mutex_);
   }
@@ -60,11 +71,13 @@ class PointerMap {
   void lock() noexcept { pthread_mutex_lock(&mutex_); }
   void unlock() noexcept { pthread_mutex_unlock(&mutex_); }
 
-  // Only where no other thread can be inside (a forked child): also makes the mutex whole again.
+  // Only where no other thread can be inside (a forked child).
+  void reset_lock_after_fork() noexcept { mutex_ = PTHREAD_MUTEX_INITIALIZER; }
   void clear_after_fork() noexcept {
-    mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    reset_lock_after_fork();
     if (Entry* entries = entries_.exchange(nullptr)) munmap(entries, sizeof(Entry) * kCapacity);
     used_ = 0;
+    live_.store(0, std::memory_order_relaxed);
   }
 
  private:
@@ -88,26 +101,53 @@ class PointerMap {
       entries_.store(entries, std::memory_order_release);
     }
     const auto k = reinterpret_cast<std::uintptr_t>(key);
-    for (std::size_t i = slot(k);; i = (i + 1) & (kCapacity - 1)) {
-      const std::uintptr_t stored = entries[i].key.load(std::memory_order_relaxed);
+    Entry* place = nullptr;
+    for (std::size_t i = slot(k), n = 0; n < kCapacity; ++n, i = (i + 1) & (kCapacity - 1)) {
+      Entry& e = entries[i];
+      const std::uintptr_t stored = e.key.load(std::memory_order_relaxed);
       if (stored == k + 1) {
-        entries[i].value.store(value, std::memory_order_release);
+        const std::uint64_t before = e.value.exchange(value, std::memory_order_acq_rel);
+        count((value != 0) - (before != 0));
+        if (value == 0) free_places(entries, i);
         return true;
       }
       if (stored == 0) {
-        if (value == 0) return true;
-        if (used_ >= kCapacity / 4 * 3) return false;
-        ++used_;
-        entries[i].value.store(value, std::memory_order_relaxed);
-        entries[i].key.store(k + 1, std::memory_order_release);
-        return true;
+        if (place == nullptr && used_ < kMaxUsed) place = &e;
+        break;
       }
+      if (place == nullptr && e.value.load(std::memory_order_relaxed) == 0) place = &e;
+    }
+    if (value == 0) return true;
+    if (place == nullptr || !has_room()) return false;
+    if (place->key.load(std::memory_order_relaxed) == 0) ++used_;
+    count(1);
+    // The key first: whoever reads the value for the place's earlier key then finds it changed.
+    place->key.store(k + 1, std::memory_order_release);
+    place->value.store(value, std::memory_order_release);
+    return true;
+  }
+
+  // A place that was erased must stay taken only while keys that were pushed past it lie behind.
+  void free_places(Entry* entries, std::size_t i) noexcept {
+    if (entries[(i + 1) & (kCapacity - 1)].key.load(std::memory_order_relaxed) != 0) return;
+    while (entries[i].key.load(std::memory_order_relaxed) != 0 &&
+           entries[i].value.load(std::memory_order_relaxed) == 0) {
+      entries[i].key.store(0, std::memory_order_release);
+      --used_;
+      i = (i - 1) & (kCapacity - 1);
     }
   }
 
+  void count(int difference) noexcept {
+    live_.store(live_.load(std::memory_order_relaxed) + static_cast<std::size_t>(difference),
+                std::memory_order_relaxed);
+  }
+
+  static constexpr std::size_t kMaxUsed = kCapacity / 16 * 15;  // places, erased keys among them
   std::atomic<Entry*> entries_{nullptr};
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   std::size_t used_ = 0;
+  std::atomic<std::size_t> live_{0};
 };
 
 }  // namespace gpubusy::runtime

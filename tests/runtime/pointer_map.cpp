@@ -36,6 +36,56 @@ TEST(PointerMap, RefusesWhenFullAndKeepsWhatItHas) {
   EXPECT_TRUE(map.set(key(64), 9));
 }
 
+TEST(PointerMap, PlacesOfErasedKeysServeNewOnes) {
+  static PointerMap<6> map;
+  for (std::uintptr_t i = 1; i <= 10000; ++i) {
+    ASSERT_TRUE(map.set(key(i * 64), i)) << i;
+    EXPECT_EQ(map.find(key(i * 64)), i);
+    if (i > 20) {
+      EXPECT_TRUE(map.set(key((i - 20) * 64), 0));
+      EXPECT_EQ(map.find(key((i - 20) * 64)), 0u);
+    }
+  }
+  EXPECT_TRUE(map.has_room());
+  for (std::uintptr_t i = 9981; i <= 10000; ++i) EXPECT_EQ(map.find(key(i * 64)), i);
+}
+
+TEST(PointerMap, TellsWhenItIsFull) {
+  static PointerMap<6> map;
+  for (std::uintptr_t i = 1; i <= 48; ++i) {
+    EXPECT_TRUE(map.has_room());
+    EXPECT_TRUE(map.set(key(i * 64), i));
+  }
+  EXPECT_FALSE(map.has_room());
+  EXPECT_FALSE(map.set(key(64 * 100), 1));
+  map.for_each([](const void*, std::uint64_t& value) { value = value == 7 ? 0 : value; });
+  EXPECT_TRUE(map.has_room());
+  EXPECT_TRUE(map.set(key(64 * 100), 1));
+  EXPECT_FALSE(map.has_room());
+}
+
+// A place goes to another key while readers look: they must never get that key's value.
+TEST(PointerMap, ReadersOfAnErasedKeyDoNotSeeItsSuccessor) {
+  static PointerMap<5> map;
+  std::atomic<bool> stop{false}, wrong{false};
+  std::thread reader([&] {
+    while (!stop) {
+      for (std::uintptr_t i = 1; i <= 64; ++i) {
+        const std::uint64_t value = map.find(key(i * 64));
+        if (value != 0 && value != i) wrong = true;
+      }
+    }
+  });
+  for (std::uintptr_t round = 0; round < 20000; ++round) {
+    const std::uintptr_t i = round % 64 + 1;
+    map.set(key(i * 64), i);
+    map.set(key(((i + 59) % 64 + 1) * 64), 0);
+  }
+  stop = true;
+  reader.join();
+  EXPECT_FALSE(wrong);
+}
+
 TEST(PointerMap, ReadersSeeWholeValuesWhileWritersInsert) {
   static PointerMap<14> map;
   std::vector<std::thread> threads;
