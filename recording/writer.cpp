@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,21 @@ constexpr std::uint64_t kDiskCheckBytes = 16u << 20;
 // A thread that got no memory asks again after this time, not at each record.
 constexpr std::uint64_t kMemoryRetryNs = 100'000'000;
 
-struct KeepErrno {
-  int saved = errno;
-  ~KeepErrno() { errno = saved; }
+// Round system calls: errno stays the program's, and a thread that it cancels is not cancelled here,
+// where half a block may be written and the recorder's locks are held.
+class SystemWork {
+ public:
+  SystemWork() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_); }
+  ~SystemWork() {
+    pthread_setcancelstate(cancel_state_, nullptr);
+    errno = errno_;
+  }
+  SystemWork(const SystemWork&) = delete;
+  SystemWork& operator=(const SystemWork&) = delete;
+
+ private:
+  const int errno_ = errno;
+  int cancel_state_ = PTHREAD_CANCEL_ENABLE;
 };
 
 // Field 22 of /proc/self/stat. The command name before it may hold spaces and parentheses.
@@ -135,7 +148,7 @@ FileState state_for(int error) noexcept {
 }  // namespace
 
 int RecordingFile::create(const Description& d) noexcept {
-  KeepErrno keep;
+  const SystemWork work;
   if (file_size_limit() < kHeaderSize + kBlockSize) return EFBIG;
   char host[128] = {};
   append_file_safe(host, sizeof host, d.host);
@@ -259,7 +272,7 @@ bool RecordingFile::reserve_bytes(std::uint64_t bytes) noexcept {
 }
 
 BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t now_ns) noexcept {
-  KeepErrno keep;
+  const SystemWork work;
   if (!is_writable() || !reserve_bytes(kBlockSize)) return nullptr;
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
   const off_t offset = static_cast<off_t>(kHeaderSize + index * kBlockSize);
@@ -295,7 +308,7 @@ BlockHeader* RecordingFile::acquire_block(std::uint32_t thread_id, std::uint64_t
 }
 
 bool RecordingFile::flush_block(BlockHeader* block, std::uint64_t now_ns) noexcept {
-  KeepErrno keep;
+  const SystemWork work;
   const std::size_t used = sizeof(BlockHeader) + block->committed.load(std::memory_order_relaxed);
   if (!is_writable() || !reserve_bytes(used)) return false;
   const std::uint64_t index = header_->blocks.fetch_add(1, std::memory_order_relaxed);
@@ -334,7 +347,7 @@ bool RecordingFile::flush_block(BlockHeader* block, std::uint64_t now_ns) noexce
 }
 
 void RecordingFile::release_block(BlockHeader* block) noexcept {
-  KeepErrno keep;
+  const SystemWork work;
   // A program that starts a thread per request would otherwise fill the disk with empty blocks.
   constexpr std::uint64_t kPage = 4096;
   const std::uint64_t used =
@@ -360,7 +373,7 @@ void RecordingFile::finish(FileState state, std::uint64_t now_ns) noexcept {
 }
 
 void RecordingFile::forget_after_fork() noexcept {
-  KeepErrno keep;
+  const SystemWork work;
   if (owns_descriptor()) close(fd_);
   fd_ = -1;
   if (header_ != nullptr) munmap(header_, kHeaderSize);
