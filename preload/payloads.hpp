@@ -3,6 +3,8 @@
 // The vocabulary of the hook rows' last columns: from a call's arguments to a record's payload.
 // Evaluated after the real call, inside the hook's guard. Out-parameters are only read where the
 // pointer is there; a failed call's record carries its result, so their content does not matter.
+// The words for what ends (ending_…) stand among a row's arguments or for its stream instead: those
+// are evaluated before the real call.
 #pragma once
 
 #include <cuda.h>
@@ -12,7 +14,9 @@
 
 #include "recording/format.hpp"
 #include "runtime/api_info.hpp"
+#include "runtime/device_timer.hpp"
 #include "runtime/driver.hpp"
+#include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/streams.hpp"
 
@@ -47,18 +51,18 @@ std::uint64_t address_of(T value) noexcept {
 // Pageable memory is what the driver does not know.
 inline MemoryKind memory_kind(std::uint64_t address) noexcept {
   const runtime::Driver* d = runtime::driver();
-  if (d == nullptr || d->pointer_get_attribute == nullptr) return MemoryKind::kUnknown;
+  if (d == nullptr || d->pointer_get_attributes == nullptr) return MemoryKind::kUnknown;
+  // Of memory that it does not know the driver says 0 and no error.
   unsigned type = 0;
-  const CUresult result = d->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                   static_cast<CUdeviceptr>(address));
-  if (result == CUDA_ERROR_INVALID_VALUE) return MemoryKind::kPageable;
-  if (result != CUDA_SUCCESS) return MemoryKind::kUnknown;
   unsigned managed = 0;
-  if (d->pointer_get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                               static_cast<CUdeviceptr>(address)) == CUDA_SUCCESS &&
-      managed != 0) {
-    return MemoryKind::kManaged;
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void* values[] = {&type, &managed};
+  if (d->pointer_get_attributes(2, attributes, values, static_cast<CUdeviceptr>(address)) !=
+      CUDA_SUCCESS) {
+    return MemoryKind::kUnknown;
   }
+  if (managed != 0) return MemoryKind::kManaged;
   switch (type) {
     case CU_MEMORYTYPE_HOST: return MemoryKind::kPinned;
     case CU_MEMORYTYPE_DEVICE: return MemoryKind::kDevice;
@@ -234,10 +238,10 @@ template <class Handle>
 SyncPayload made(Handle* handle) noexcept {
   return {handle == nullptr ? 0 : address_of(*handle), 0};
 }
-template <class Handle>
-SyncPayload destroyed_stream(Handle stream) noexcept {
+template <class Stream>
+Stream ending_stream(Stream stream) noexcept {
   runtime::forget_stream(reinterpret_cast<void*>(stream));
-  return {address_of(stream), 0};
+  return stream;
 }
 
 template <class Pointer>
@@ -256,14 +260,19 @@ template <class Exec>
 GraphLaunchPayload graph_launched(Exec exec) noexcept {
   return {address_of(exec), runtime::graph_id(exec), 0};
 }
+template <class Exec>
+Exec ending_graph(Exec exec) noexcept {
+  runtime::forget_graph(reinterpret_cast<void*>(exec));
+  return exec;
+}
 template <class Stream>
 SyncPayload capture_began(int result, Stream stream) noexcept {
-  if (result == 0) runtime::capture_began();
+  if (result == 0) runtime::capture_began(reinterpret_cast<void*>(stream));
   return {address_of(stream), 0};
 }
 template <class Stream>
-SyncPayload capture_ended(Stream stream) noexcept {
-  runtime::capture_ended();  // also a failed end leaves no capture behind
+SyncPayload capture_ended(int result, Stream stream) noexcept {
+  runtime::capture_ended(result, reinterpret_cast<void*>(stream));
   return {address_of(stream), 0};
 }
 template <class Exec, class Graph>
@@ -274,6 +283,22 @@ NoPayload instantiated(int result, Exec* exec, Graph graph) noexcept {
 inline NoPayload unloaded() noexcept {
   runtime::forget_driver_kernels();
   return {};
+}
+inline void forget_context(CUcontext context, int device) noexcept {
+  const runtime::KeepErrno keep;
+  runtime::forget_context(context, device);
+  runtime::forget_streams_of_context(context);
+}
+inline void ending_context(CUcontext context) noexcept {
+  if (context != nullptr) forget_context(context, -1);
+}
+inline void ending_context_of(CUdevice device) noexcept { forget_context(nullptr, device); }
+inline void ending_current_context() noexcept {
+  // Without one the runtime may still reset that of its current device, which it does not tell.
+  const runtime::Driver* d = runtime::driver();
+  CUcontext context = nullptr;
+  if (d != nullptr && d->ctx_get_current != nullptr) d->ctx_get_current(&context);
+  forget_context(context, -1);
 }
 inline NoPayload device_set() noexcept {
   runtime::device_changed();

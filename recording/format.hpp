@@ -147,6 +147,7 @@ enum CallFlags : std::uint16_t {
   kCallUntimedCapture = 8,  // not timed, since a capture was active somewhere
   kCallUntimedLimit = 16,  // not timed, since the timer pool was exhausted
   kCallLong = 32,          // CallRecord::duration counts kLongDurationUnit
+  kCallUntimedFailed = 64,  // not timed: no context yet, or the driver refused an event
 };
 inline constexpr std::uint32_t kLongDurationUnit = 1024;  // ns; calls of 4.3 s and more
 

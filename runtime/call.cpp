@@ -9,10 +9,15 @@ namespace gpubusy::runtime {
 void CallScope::enter() noexcept {
   KeepErrno keep;
   flags_ = site_.flags;
-  if (mode() == Mode::kIdle && (!arms(site_.category) || !arm())) return;
+  if (is_unnoticed_child()) [[unlikely]] became_child();
+  if (mode() == Mode::kIdle) {
+    if (!arms(site_.category) || !arm()) return;
+    armed_ = true;
+  }
   if (mode() == Mode::kOff) return;
-  if (site_.category == recording::Category::kContext) return;
+  if (!is_recorded(site_.category)) return;
   watches_steps_ = true;
+  generation_ = file_generation();
   const bool wants_stack = configuration().python_stacks != 0;
   if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
     // The walk for the stack also tells whether this is an optimizer's step.
@@ -25,19 +30,25 @@ void CallScope::enter() noexcept {
       python_stack_ = capture_python_stack(definitions());
     }
   }
-  if (mode() != Mode::kRecording || !is_recorded(site_.category)) return;
+  const bool works = is_device_work(site_.category);
+  if (works && any_capture() && is_capturing(site_.stream)) flags_ |= recording::kCallCaptured;
+  if (mode() != Mode::kRecording) return;
   thread_ = thread_state();
-  if (thread_ == nullptr) return;
-  if (!is_device_work(site_.category)) return;
-  if (any_capture() && is_capturing(site_.stream)) {
-    flags_ |= recording::kCallCaptured;
-  } else if (wants_device_times()) {
+  if (thread_ == nullptr) {
+    recording_file().count_lost(1);
+  } else if (works && (flags_ & recording::kCallCaptured) == 0 && wants_device_times()) {
     ticket_ = begin_timing(*thread_, site_.stream);
   }
 }
 
 void CallScope::stop(int result) noexcept {
   if (!wants_end()) return;
+  if (generation_ != file_generation()) [[unlikely]] {
+    // This is a child that was forked inside the call: what the scope holds is the parent's.
+    thread_ = nullptr;
+    watches_steps_ = false;
+    return;
+  }
   end_ns_ = now_ns();
   result_ = result;
   if (!records() || ticket_.state != Timing::kTimed) return;
@@ -58,8 +69,8 @@ void CallScope::describe(bool blocking) noexcept {
       break;
     case Timing::kCapture: flags_ |= recording::kCallUntimedCapture; break;
     case Timing::kLimit: flags_ |= recording::kCallUntimedLimit; break;
-    case Timing::kOff:
-    case Timing::kFailed: break;
+    case Timing::kFailed: flags_ |= recording::kCallUntimedFailed; break;
+    case Timing::kOff: break;
   }
 }
 
@@ -94,7 +105,9 @@ void CallScope::write() noexcept {
 
 void CallScope::done() noexcept {
   if (!watches_steps_) return;
-  steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
+  if (armed_) [[unlikely]] finish_at_exit();
+  const bool took_effect = result_ == 0 && (flags_ & recording::kCallCaptured) == 0;
+  if (took_effect) steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
   if (prelude_is_full()) [[unlikely]] end_prelude_for_size();
 }
 

@@ -23,13 +23,15 @@ constexpr bool is_always_seen(recording::Category c) noexcept {
   return c == kCapture || c == kModule || c == kContext;
 }
 
-// Calls that tell that this process uses CUDA in earnest: the first one opens the recording.
+// Calls that tell that this process uses CUDA in earnest: the first one opens the recording. Not
+// what clears up: a forked child that never used CUDA frees its parent's things when it exits.
 constexpr bool arms(recording::Category c) noexcept {
   using enum recording::Category;
-  return c != kModule && c != kContext;
+  return c != kModule && c != kContext && c != kDeviceFree && c != kHostFree && c != kStream &&
+         c != kEvent;
 }
 
-// Calls that never become records of their own (as Kineto leaves out cudaSetDevice).
+// Calls that never become records of their own (as Kineto leaves out cudaSetDevice), nor end steps.
 constexpr bool is_recorded(recording::Category c) noexcept {
   return c != recording::Category::kContext;
 }
@@ -44,7 +46,10 @@ template <recording::Category kCategory>
                                                   [[maybe_unused]] const void* function) noexcept {
   const Mode m = mode();
   if (m == Mode::kOff) return true;
-  if (is_nested()) return true;
+  if (is_nested()) {
+    if ((t_local.busy & kInRealCall) != 0) step_saw_nested_call(api, function);
+    return true;
+  }
   if (m == Mode::kTracking) {
     if constexpr (is_always_seen(kCategory)) return false;
     if (t_local.in_step || api == g_step_api.load(std::memory_order_relaxed)) return false;
@@ -80,7 +85,9 @@ class CallScope {
   // In this order: start, the real call, stop, write (only if records()), done. The caller keeps
   // errno from the end of the real call on.
   void start() noexcept {
-    if (wants_end()) start_ns_ = now_ns();
+    if (!wants_end()) return;
+    steps_forget_nested_calls();
+    start_ns_ = now_ns();
   }
   void stop(int result) noexcept;
   template <class Payload>
@@ -117,7 +124,9 @@ class CallScope {
 
   const CallSite site_;
   ThreadState* thread_ = nullptr;
+  std::uint32_t generation_ = 0;  // of the file; another one after a fork inside the call
   bool watches_steps_ = false;
+  bool armed_ = false;
   std::uint64_t start_ns_ = 0, end_ns_ = 0;
   int result_ = 0;
   std::uint32_t correlation_ = 0, stream_id_ = 0, python_stack_ = 0;

@@ -14,6 +14,8 @@
 // that blocks is recorded after the host woke up; the end is therefore capped by the call's return.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 
 #include "runtime/api_info.hpp"
@@ -47,6 +49,10 @@ void commit_timing(ThreadState& thread, TimerTicket ticket, const TimedCall& cal
 
 // Takes in what the device has finished. Never waits. True: nothing is pending.
 bool harvest_device_times() noexcept;
+
+// A context is about to end (nullptr: that of `device`; both unknown: any): its events must not be
+// touched any more. Takes in what is ready; the rest stays without device times.
+void forget_context(CUcontext context, int device) noexcept;
 
 // Sets the relation between device and host clock anew at the next timed call (window start).
 void recalibrate_device_clock() noexcept;

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "runtime/keep_errno.hpp"
+#include "runtime/no_cancel.hpp"
 
 namespace gpubusy::runtime {
 namespace {
@@ -35,6 +36,7 @@ const Driver* driver() noexcept {
   if (asked > kAskAlways && asked % kAskEvery != 0) return nullptr;
   if (find == nullptr || g_looking.exchange(true)) return g_ready.load(std::memory_order_acquire);
   KeepErrno keep;
+  const NoCancel no_cancel;
   // NOLOAD: the library is the program's; the reference that this takes keeps the pointers valid.
   void* handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
   if (handle != nullptr) {
@@ -48,5 +50,8 @@ const Driver* driver() noexcept {
   g_looking.store(false);
   return g_ready.load(std::memory_order_acquire);
 }
+
+// Another thread of the parent may have been looking; what was found stays where it is.
+void forget_driver_search_after_fork() noexcept { g_looking.store(false); }
 
 }  // namespace gpubusy::runtime

@@ -23,6 +23,7 @@ namespace gpubusy::runtime {
   F(driver_get_version, "cuDriverGetVersion", CUresult(int*))                                     \
   F(ctx_get_current, "cuCtxGetCurrent", CUresult(CUcontext*))                                     \
   F(ctx_get_device, "cuCtxGetDevice", CUresult(CUdevice*))                                        \
+  F(ctx_get_id, "cuCtxGetId", CUresult(CUcontext, unsigned long long*))                           \
   F(device_get_attribute, "cuDeviceGetAttribute", CUresult(int*, CUdevice_attribute, CUdevice))   \
   F(device_get_name, "cuDeviceGetName", CUresult(char*, int, CUdevice))                           \
   F(device_total_mem, "cuDeviceTotalMem_v2", CUresult(size_t*, CUdevice))                         \
@@ -40,8 +41,9 @@ namespace gpubusy::runtime {
   F(stream_is_capturing, "cuStreamIsCapturing", CUresult(CUstream, CUstreamCaptureStatus*))       \
   F(stream_is_capturing_ptsz, "cuStreamIsCapturing_ptsz",                                         \
     CUresult(CUstream, CUstreamCaptureStatus*))                                                   \
-  F(pointer_get_attribute, "cuPointerGetAttribute",                                               \
-    CUresult(void*, CUpointer_attribute, CUdeviceptr))                                            \
+  F(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", CUresult(CUstreamCaptureMode*))   \
+  F(pointer_get_attributes, "cuPointerGetAttributes",                                             \
+    CUresult(unsigned, CUpointer_attribute*, void**, CUdeviceptr))                                \
   F(func_get_name, "cuFuncGetName", CUresult(const char**, CUfunction))                           \
   F(kernel_get_name, "cuKernelGetName", CUresult(const char**, CUkernel))                         \
   F(graph_get_nodes, "cuGraphGetNodes", CUresult(CUgraph, CUgraphNode*, size_t*))                 \
@@ -58,6 +60,7 @@ struct Driver {
 
 // Looks up once the program's libcuda is there; nullptr until then. Safe from any thread.
 const Driver* driver() noexcept;
+void forget_driver_search_after_fork() noexcept;
 void set_symbol_finder(FindSymbol find) noexcept;
 FindSymbol symbol_finder() noexcept;
 

@@ -23,6 +23,12 @@ std::uint32_t kernel_id(const void* function, recording::Layer layer) noexcept;
 // The name as registered or as the driver tells it; nullptr where it cannot be found.
 const char* kernel_name(const void* function, recording::Layer layer) noexcept;
 
+// Does the kernel's name match GPUBUSY_STEP=kernel:…? Kept with the kernel, and forgotten with it.
+// kUnnamed: nothing knows its name; a registration may come later.
+enum class StepMatch : std::uint8_t { kUnknown, kUnnamed, kNo, kYes };
+StepMatch known_step_match(const void* function) noexcept;
+void remember_step_match(const void* function, StepMatch match) noexcept;
+
 void prepare_kernels_for_fork() noexcept;
 void release_kernels_after_fork(bool in_child) noexcept;
 

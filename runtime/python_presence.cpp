@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "runtime/no_cancel.hpp"
 #include "runtime/python/frames.hpp"
 #include "runtime/recorder.hpp"
 
@@ -24,6 +25,7 @@ bool python_may_be_here() noexcept {
   if (known != Presence::kUnknown) [[likely]] return known == Presence::kReadable;
   const std::uint32_t asked = g_asked.fetch_add(1, std::memory_order_relaxed);
   if (asked >= kAskAlways && asked % kAskEvery != 0) return false;
+  const NoCancel no_cancel;
   const python::Support support = python::probe();
   switch (support.state) {
     case python::State::kNoInterpreter: return false;

@@ -4,12 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "config/schedule.hpp"
@@ -20,6 +24,7 @@
 #include "runtime/driver.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
+#include "runtime/no_cancel.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/stack_table.hpp"
 #include "runtime/step_tracker.hpp"
@@ -31,6 +36,7 @@ namespace gpubusy::runtime {
 
 constinit std::atomic<Mode> g_mode{Mode::kOff};
 constinit std::atomic<std::uint32_t> g_step_api{kNoApi};
+constinit std::atomic<const unsigned char*> g_parents_page{nullptr};
 
 namespace {
 
@@ -47,12 +53,18 @@ struct State {
   WindowState window = WindowState::kNone;
   std::uint32_t window_index = 0;
   std::uint32_t window_first_step = 0;
+  std::uint64_t window_first_call = 0;  // calls_so_far() when the window began
+  bool has_prelude = false;             // window 0, and no step so far
   bool has_config = false;
   bool armed = false;
   bool finished = false;
   bool under_launcher = false;  // it makes the traces itself, at the end
-  std::uint32_t exported_windows = 0;  // traces have been started for the windows before this one
-  std::uint64_t window_ended_ns = 0;   // of the last window
+  std::uint32_t exported_windows = 0;    // traces have been started for the windows before this one
+  std::uint32_t exportable_windows = 0;  // behind the last one that holds any call
+  std::uint64_t window_ended_ns = 0;     // of the first window that waits for its trace
+  char start_directory[PATH_MAX] = "";   // a relative output is meant from there
+  dev_t stderr_device = 0;               // what file descriptor 2 was at the start
+  ino_t stderr_inode = 0;
 };
 
 constinit State g_state{};
@@ -74,20 +86,65 @@ class Lock {
   ~Lock() { pthread_mutex_unlock(&g_mutex); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
+
+ private:
+  const NoCancel no_cancel_;
 };
+
+// exit() may be called from a signal handler that interrupted the holder of the lock: never waits
+// for it for ever.
+class PatientLock {
+ public:
+  PatientLock() noexcept {
+    for (int attempt = 0; attempt < 1000 && !held_; ++attempt) {
+      held_ = pthread_mutex_trylock(&g_mutex) == 0;
+      if (!held_) usleep(50);
+    }
+  }
+  ~PatientLock() {
+    if (held_) pthread_mutex_unlock(&g_mutex);
+  }
+  PatientLock(const PatientLock&) = delete;
+  PatientLock& operator=(const PatientLock&) = delete;
+  explicit operator bool() const noexcept { return held_; }
+
+ private:
+  const NoCancel no_cancel_;
+  bool held_ = false;
+};
+
+// The program may have closed it and opened something of its own there.
+bool is_still_stderr() noexcept {
+  struct stat now {};
+  return fstat(STDERR_FILENO, &now) == 0 && now.st_dev == g_state.stderr_device &&
+         now.st_ino == g_state.stderr_inode;
+}
 
 void say(const char* text) noexcept {
   // One write, so that lines of several processes do not mix. No stdio: the program owns its state.
   char line[1400];
   const int n = snprintf(line, sizeof line, "gpubusy: %s\n", text);
-  if (n > 0) {
-    const std::size_t size = static_cast<std::size_t>(n) < sizeof line ? static_cast<std::size_t>(n)
-                                                                        : sizeof line - 1;
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, size);
+  if (n <= 0 || !is_still_stderr()) return;
+  const std::size_t size =
+      static_cast<std::size_t>(n) < sizeof line ? static_cast<std::size_t>(n) : sizeof line - 1;
+  // A full pipe that nobody reads would block us, one without a reader would raise SIGPIPE.
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&ready, 1, 0) != 1 || (ready.revents & POLLOUT) == 0) return;
+  sigset_t pipe, before, pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  sigpending(&pending);
+  const ssize_t written = write(STDERR_FILENO, line, size);
+  if (written < 0 && errno == EPIPE && sigismember(&pending, SIGPIPE) == 0) {
+    const timespec at_once{};
+    sigtimedwait(&pipe, nullptr, &at_once);
   }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// Children inherit a bad setting; one line for the whole tree of processes is enough.
+// Children inherit a bad setting; one line for the whole tree of processes is enough. Only in the
+// constructor: later other threads may be reading the environment.
 constexpr const char* kSaid = "GPUBUSY_INTERNAL_SAID";
 
 void say_once_per_tree(const char* text) noexcept {
@@ -116,8 +173,12 @@ class FileDefinitions final : public DefinitionSink {
     std::size_t size = fixed_size;
     for (std::size_t i = 0; i < part_count; ++i) size += parts[i].size;
     const std::size_t padded = (size + 7) & ~std::size_t{7};
+    const NoCancel no_cancel;
     ThreadState* thread = thread_state();
-    if (thread == nullptr || padded > recording::kMaxRecordSize) return false;
+    if (thread == nullptr || padded > recording::kMaxRecordSize) {
+      g_state.file.count_lost(1);
+      return false;
+    }
     char* out = static_cast<char*>(reserve_record(*thread, padded, now_ns()));
     if (out == nullptr) return false;
     record->size = static_cast<std::uint16_t>(padded);
@@ -174,9 +235,27 @@ void write_window(recording::WindowEvent event, std::uint64_t time_ns, std::uint
   g_definitions.define(&r.header, sizeof r, nullptr, 0);
 }
 
+void write_recording_edge(bool begins) noexcept {
+  recording::RecordingRecord r{};
+  r.header.type = recording::RecordType::kRecording;
+  r.header.value = begins ? 1 : 0;
+  r.time_ns = now_ns();
+  g_definitions.define(&r.header, sizeof r, nullptr, 0);
+}
+
+// Rises with each recorded call.
+std::uint64_t calls_so_far() noexcept {
+  std::uint64_t sum = 0;
+  for (ThreadState* t = all_thread_states(); t != nullptr; t = t->next) {
+    sum += std::atomic_ref<std::uint32_t>(t->next_correlation).load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
 void open_window(WindowState kind, std::uint64_t time_ns) noexcept {
   g_state.window = kind;
   g_state.window_first_step = static_cast<std::uint32_t>(g_state.step);
+  g_state.window_first_call = calls_so_far();
   write_window(recording::WindowEvent::kBegin, time_ns,
                kind == WindowState::kScheduled ? static_cast<std::uint32_t>(g_state.schedule.active)
                                                : 0);
@@ -188,27 +267,33 @@ void close_window(recording::WindowEvent event, std::uint64_t time_ns) noexcept 
                static_cast<std::uint32_t>(g_state.step) - g_state.window_first_step);
   g_state.window = WindowState::kNone;
   ++g_state.window_index;
-  g_state.window_ended_ns = time_ns;
-  g_draining.store(true, std::memory_order_relaxed);
+  // The process may end just behind the step that opened the window.
+  if (calls_so_far() != g_state.window_first_call) g_state.exportable_windows = g_state.window_index;
+  if (!g_draining.exchange(true, std::memory_order_relaxed)) g_state.window_ended_ns = time_ns;
 }
 
-// Takes in the device times that were still out when a window ended, then starts its trace. Under
-// g_mutex.
-void drain(bool last_chance) noexcept {
-  if (!g_draining.load(std::memory_order_relaxed)) return;
-  const bool complete = harvest_device_times();
-  if (!complete && !last_chance && now_ns() - g_state.window_ended_ns < kDrainLimitNs) return;
+// Starts the traces of the windows that have ended. Under g_mutex.
+void export_windows() noexcept {
   g_draining.store(false, std::memory_order_relaxed);
-  if (g_state.under_launcher || g_state.config.export_traces == 0) return;
-  for (; g_state.exported_windows < g_state.window_index; ++g_state.exported_windows) {
-    if (!start_export(g_state.file.path(), g_state.exported_windows)) {
-      notice(recording::NoticeKind::kInfo,
-             "no trace was written by the process itself: no gpubusy program was found beside the "
-             "library; use gpubusy export");
-      g_state.exported_windows = g_state.window_index;
-      return;
-    }
-  }
+  const std::uint32_t first = g_state.exported_windows;
+  const std::uint32_t end = g_state.exportable_windows;
+  if (first >= end || g_state.under_launcher || g_state.config.export_traces == 0) return;
+  g_state.exported_windows = end;
+  const ExportStart result = start_export(g_state.file.path(), first, end - 1);
+  if (result == ExportStart::kStarted) return;
+  char text[300];
+  snprintf(text, sizeof text,
+           "no trace was written by the process itself: %s; use gpubusy export",
+           why_not_started(result));
+  notice(recording::NoticeKind::kInfo, text);
+}
+
+// Takes in the device times that were still out when a window ended, then starts its trace. One
+// exporter runs at a time: windows that end meanwhile go into the next. Under g_mutex.
+void drain() noexcept {
+  if (!g_draining.load(std::memory_order_relaxed)) return;
+  if (!harvest_device_times() && now_ns() - g_state.window_ended_ns < kDrainLimitNs) return;
+  if (!export_is_running()) export_windows();
 }
 
 // Mode for the step that begins now; opens its window. Under g_mutex.
@@ -224,6 +309,7 @@ void enter_step(std::uint64_t time_ns) noexcept {
   const bool recording_before = mode() == Mode::kRecording;
   const bool recording_now = record || warm || g_state.window != WindowState::kNone;
   if (recording_now && !recording_before) recalibrate_device_clock();
+  if (recording_now != recording_before) write_recording_edge(recording_now);
   g_mode.store(recording_now ? Mode::kRecording : Mode::kTracking, std::memory_order_release);
 }
 
@@ -236,12 +322,15 @@ void before_fork() {
 void after_fork_in_parent() { release_kernels_after_fork(false); }
 void after_fork_in_child() {
   release_kernels_after_fork(true);
+  g_parents_page.store(nullptr, std::memory_order_relaxed);
   g_mutex = PTHREAD_MUTEX_INITIALIZER;
   g_state.file.forget_after_fork();
   g_state.step = 0;
   g_state.window = WindowState::kNone;
   g_state.window_index = 0;
   g_state.exported_windows = 0;
+  g_state.exportable_windows = 0;
+  g_state.has_prelude = false;
   g_draining.store(false);
   g_state.armed = false;
   g_state.finished = false;
@@ -253,6 +342,7 @@ void after_fork_in_child() {
   forget_timers_after_fork();
   forget_steps_after_fork();
   forget_python_after_fork();
+  forget_driver_search_after_fork();
   reset_stack_table_after_fork();
   if (g_state.has_config) g_mode.store(Mode::kIdle, std::memory_order_release);
 }
@@ -262,11 +352,25 @@ bool is_set(const char* name) noexcept {
   return value != nullptr && value[0] != '\0';
 }
 
-std::uint32_t api_by_name(const char* name) noexcept {
+// A function whose calls can end steps; kNoApi: there is none of that name.
+std::uint32_t step_api_by_name(const char* name) noexcept {
   for (std::size_t i = 0; i < g_api_count; ++i) {
-    if (strcmp(g_apis[i].name, name) == 0) return static_cast<std::uint32_t>(i);
+    if (g_apis[i].category != recording::Category::kContext && strcmp(g_apis[i].name, name) == 0) {
+      return static_cast<std::uint32_t>(i);
+    }
   }
   return kNoApi;
+}
+
+void watch_for_unnoticed_children() noexcept {
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return;
+  *static_cast<unsigned char*>(page) = 1;
+  if (madvise(page, 4096, MADV_WIPEONFORK) != 0) {
+    munmap(page, 4096);
+    return;
+  }
+  g_parents_page.store(static_cast<unsigned char*>(page), std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -292,7 +396,21 @@ std::uint32_t file_generation() noexcept { return g_generation.load(std::memory_
 void* reserve_record(ThreadState& thread, std::size_t size, std::uint64_t now) noexcept {
   if (!g_state.file.is_open()) return nullptr;
   void* p = thread.writer.reserve(g_state.file, size, thread.thread_id, now);
-  if (p == nullptr) [[unlikely]] ++thread.lost;
+  if (p == nullptr) [[unlikely]] {
+    ++thread.lost;
+  } else if (thread.lost != 0) [[unlikely]] {
+    // When it went on; how many were lost in all is counted in the file's header.
+    p = thread.writer.reserve(g_state.file, size + sizeof(recording::LostRecord), thread.thread_id,
+                              now);
+    if (p == nullptr) return nullptr;
+    recording::LostRecord r{};
+    r.header = {recording::RecordType::kLost, sizeof r, static_cast<std::uint32_t>(thread.lost)};
+    r.time_ns = now;
+    memcpy(p, &r, sizeof r);
+    thread.writer.commit(sizeof r);
+    thread.lost = 0;
+    p = static_cast<char*>(p) + sizeof r;
+  }
   return p;
 }
 
@@ -312,6 +430,11 @@ void start_up(const StartUp& start) noexcept {
   g_apis = start.apis;
   g_api_count = start.api_count;
   set_symbol_finder(start.find_symbol);
+  struct stat out {};
+  if (fstat(STDERR_FILENO, &out) == 0) {
+    g_state.stderr_device = out.st_dev;
+    g_state.stderr_inode = out.st_ino;
+  }
   const char* check_in_file = getenv("GPUBUSY_INTERNAL_CHECKIN");
   if (check_in_file != nullptr) recording::check_in(check_in_file);
   g_state.under_launcher = check_in_file != nullptr;
@@ -329,17 +452,20 @@ void start_up(const StartUp& start) noexcept {
   const config::Config& c = g_state.config;
   g_state.schedule = {c.skip_first, c.skip_first_wait, c.wait, c.warmup, c.active, c.repeat};
   if (c.step_kind == config::StepKind::kCall) {
-    const std::uint32_t api = api_by_name(c.step_pattern);
+    const std::uint32_t api = step_api_by_name(c.step_pattern);
     if (api == kNoApi) {
       char text[1200];
       snprintf(text, sizeof text,
-               "GPUBUSY_STEP=%.300s: '%.300s' is not an intercepted function (allowed: a name of the hook "
-               "table, e.g. call:cudaGraphLaunch); nothing is recorded",
+               "GPUBUSY_STEP=%.300s: '%.300s' is not a function whose calls are recorded (allowed: a "
+               "name of the hook table, e.g. call:cudaGraphLaunch); nothing is recorded",
                c.step, c.step_pattern);
       say_once_per_tree(text);
       return;
     }
     g_step_api.store(api);
+  }
+  if (getcwd(g_state.start_directory, sizeof g_state.start_directory) == nullptr) {
+    g_state.start_directory[0] = '\0';
   }
   g_state.has_config = true;
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
@@ -353,15 +479,22 @@ bool arm() noexcept {
   if (mode() != Mode::kIdle) return false;
   g_state.armed = true;
 
+  // What the environment says of rank and names is read now, as CUDA reads its own variables: a
+  // launcher inside the program may have set it since the start.
   config::Problem problem{};
-  char directory[config::kTextMax];
-  if (!config::expand_output(g_state.config.output, directory, sizeof directory, problem)) {
+  char output[config::kTextMax];
+  if (!config::expand_output(g_state.config.output, output, sizeof output, problem)) {
     char text[1200];
     snprintf(text, sizeof text, "%s; nothing is recorded", problem.text);
-    say_once_per_tree(text);
+    say(text);
     g_mode.store(Mode::kOff, std::memory_order_release);
     return false;
   }
+  // The program may have changed its directory, and the exporter starts in a later one.
+  char directory[config::kTextMax + PATH_MAX + 1];
+  const bool relative = output[0] != '/' && g_state.start_directory[0] != '\0';
+  snprintf(directory, sizeof directory, "%s%s%s", relative ? g_state.start_directory : "",
+           relative ? "/" : "", output);
   char host[256] = "unknown";
   gethostname(host, sizeof host - 1);
   const config::Ranks ranks = config::ranks_from_environment();
@@ -377,17 +510,12 @@ bool arm() noexcept {
     snprintf(text, sizeof text,
              "GPUBUSY_OUTPUT: cannot write a recording in '%.900s': %s; nothing is recorded",
              directory, strerror_r(error, buffer, sizeof buffer));
-    say_once_per_tree(text);
+    say(text);
     g_mode.store(Mode::kOff, std::memory_order_release);
     return false;
   }
   install_thread_exit();
-  // Handlers run in reverse order: ours, made after the driver's own, still finds a live driver.
-  static constinit bool has_exit_handler = false;
-  if (!has_exit_handler) {
-    has_exit_handler = true;
-    atexit(at_exit);
-  }
+  watch_for_unnoticed_children();
   g_device_times.store(g_state.config.device_time_kind != config::DeviceTimeKind::kOff);
   define_apis();
   define_settings();
@@ -402,6 +530,7 @@ bool arm() noexcept {
     // up to a budget, so that a run without steps still has a verdict.
     if (g_state.config.prelude_size > 0) {
       open_window(WindowState::kPrelude, start);
+      g_state.has_prelude = true;
       g_prelude_end_blocks.store(
           (g_state.config.prelude_size + recording::kBlockSize - 1) / recording::kBlockSize);
     }
@@ -410,40 +539,56 @@ bool arm() noexcept {
   return true;
 }
 
-void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept {
-  Lock lock;
-  if (!g_state.armed || !g_state.file.is_open()) return;
+namespace {
+
+// Under g_mutex.
+void end_step(std::uint64_t time_ns, recording::StepSource source) noexcept {
   recording::StepEdgeRecord r{};
   r.header.type = recording::RecordType::kStepEdge;
   r.header.value = static_cast<std::uint32_t>(g_state.step);
   r.time_ns = time_ns;
-  r.thread_id = static_cast<std::uint32_t>(thread_state() ? thread_state()->thread_id : 0);
+  const ThreadState* thread = thread_state();
+  r.thread_id = thread == nullptr ? 0 : thread->thread_id;
   r.source = source;
   g_definitions.define(&r.header, sizeof r, nullptr, 0);
 
   const config::Action ended = config::action_at(g_state.schedule, g_state.step);
   ++g_state.step;
   g_state.file.header()->steps_seen.store(g_state.step, std::memory_order_relaxed);
-  if (g_state.window == WindowState::kPrelude) {
-    g_prelude_end_blocks.store(~std::uint64_t{0});
-    close_window(recording::WindowEvent::kEnd, time_ns);
-    g_state.exported_windows = g_state.window_index;  // steps work: its windows are the traces
-  } else if (g_state.window == WindowState::kScheduled &&
-             ended == config::Action::kRecordAndSave) {
+  if (g_state.window == WindowState::kPrelude ||
+      (g_state.window == WindowState::kScheduled && ended == config::Action::kRecordAndSave)) {
     close_window(recording::WindowEvent::kEnd, time_ns);
   }
+  if (g_state.has_prelude) {
+    g_state.has_prelude = false;
+    g_prelude_end_blocks.store(~std::uint64_t{0});
+    g_state.exported_windows = 1;  // steps work: their windows are the traces
+  }
   enter_step(time_ns);
-  drain(false);
+}
+
+bool is_recording_over() noexcept {
+  return !g_state.armed || g_state.finished || !g_state.file.is_open();
+}
+
+}  // namespace
+
+void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept {
+  const Lock lock;
+  if (is_recording_over()) return;
+  end_step(time_ns, source);
+  drain();
 }
 
 void end_prelude_for_size() noexcept {
-  Lock lock;
-  if (g_state.window != WindowState::kPrelude) return;
+  const Lock lock;
+  if (is_recording_over() || g_state.window != WindowState::kPrelude) return;
   g_prelude_end_blocks.store(~std::uint64_t{0});
   notice(recording::NoticeKind::kBudget,
          "no step was seen before GPUBUSY_PRELUDE_SIZE was reached: nothing more is recorded until "
          "the first step");
   close_window(recording::WindowEvent::kCut, now_ns());
+  g_draining.store(false, std::memory_order_relaxed);  // its trace is only made if no step follows
   enter_step(now_ns());
 }
 
@@ -453,25 +598,39 @@ bool prelude_is_full() noexcept {
              g_prelude_end_blocks.load(std::memory_order_relaxed);
 }
 
+void finish_at_exit() noexcept {
+  static constinit std::atomic<bool> has_handler{false};
+  if (!has_handler.exchange(true)) atexit(at_exit);
+}
+
 void finish_process() noexcept {
-  if (!g_state.armed || !g_state.file.is_open()) return;
+  if (is_unnoticed_child() || !g_state.armed || !g_state.file.is_open()) return;
+  // exit() was called from inside a hook, by a signal handler or a callback: the driver may hold a
+  // lock of its own and is left alone.
+  const bool may_ask_driver = t_local.busy == 0;
   const OwnWork own;
   KeepErrno keep;
-  if (!g_state.finished) finish_steps();
-  // exit() may be called from a signal handler that interrupted the holder of the lock: never wait
-  // for it for ever.
-  int attempts = 0;
-  while (pthread_mutex_trylock(&g_mutex) != 0 && ++attempts < 1000) usleep(50);
-  if (attempts < 1000 && !g_state.finished) {
-    g_state.finished = true;
+  const PatientLock lock;
+  if (!lock || g_state.finished) return;
+  if (may_ask_driver) {
+    std::uint64_t ended_ns[2];
+    while (const int count = finish_steps(ended_ns)) {
+      for (int i = 0; i < count; ++i) end_step(ended_ns[i], recording::StepSource::kOptimizer);
+    }
     // What the device has finished by now is taken in; nothing is waited for.
     harvest_device_times();
-    close_window(recording::WindowEvent::kCut, now_ns());
-    g_mode.store(Mode::kOff, std::memory_order_release);
-    g_state.file.finish(recording::FileState::kFinished, now_ns());
-    drain(true);
   }
-  if (attempts < 1000) pthread_mutex_unlock(&g_mutex);
+  g_state.finished = true;
+  close_window(recording::WindowEvent::kCut, now_ns());
+  g_mode.store(Mode::kOff, std::memory_order_release);
+  g_state.file.finish(recording::FileState::kFinished, now_ns());
+  export_windows();
+}
+
+void became_child() noexcept {
+  const std::uintptr_t busy = t_local.busy;  // of the hook that asks
+  after_fork_in_child();
+  t_local.busy = busy;
 }
 
 }  // namespace gpubusy::runtime

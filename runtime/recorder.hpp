@@ -21,7 +21,8 @@ namespace gpubusy::runtime {
 
 enum class Mode : std::uint32_t { kOff, kIdle, kTracking, kRecording };
 extern constinit std::atomic<Mode> g_mode;
-inline Mode mode() noexcept { return g_mode.load(std::memory_order_relaxed); }
+// What was set up before a mode was entered is seen by whoever sees the mode.
+inline Mode mode() noexcept { return g_mode.load(std::memory_order_acquire); }
 
 // An api whose every call ends a step (GPUBUSY_STEP=call:NAME); kNoApi: none.
 inline constexpr std::uint32_t kNoApi = 0xffffffff;
@@ -39,8 +40,21 @@ void start_up(const StartUp& start) noexcept;
 // First CUDA call: opens the recording. False: nothing is to be recorded.
 bool arm() noexcept;
 
+// Has finish_process() called by exit(). After the first real call: handlers run in reverse order, so
+// ours, made after the driver's own, still finds a live driver.
+void finish_at_exit() noexcept;
+
 // The process ends in an orderly way (atexit, library destructor). Waits for nothing.
 void finish_process() noexcept;
+
+// A child made by _Fork or a raw clone, which runs no handlers, must not write into the recording of
+// its parent. The page is zero in every child.
+extern constinit std::atomic<const unsigned char*> g_parents_page;
+inline bool is_unnoticed_child() noexcept {
+  const unsigned char* page = g_parents_page.load(std::memory_order_relaxed);
+  return page != nullptr && *page == 0;
+}
+void became_child() noexcept;
 
 // A step ended at `time_ns`: moves the schedule on.
 void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept;

@@ -5,9 +5,9 @@
 
 #include <atomic>
 
+#include "runtime/driver.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/launch_classifier.hpp"
-#include "runtime/pointer_map.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/step_detector.hpp"
 
@@ -35,26 +35,36 @@ void move_on(const StepEdges& edges) noexcept {
 }
 
 // ---- kernel:GLOB
-constexpr std::uint64_t kNoMatch = 1, kMatch = 2;
-constinit PointerMap<14> g_matches;
-
-bool matches_pattern(const void* function, recording::Layer layer) noexcept {
-  std::uint64_t known = g_matches.find(function);
-  if (known == 0) {
-    const char* name = kernel_name(function, layer);
-    known = name != nullptr && config::glob_match(configuration().step_pattern, name) ? kMatch
-                                                                                      : kNoMatch;
-    g_matches.set(function, known);
+StepMatch match(const void* function, recording::Layer layer) noexcept {
+  StepMatch known = known_step_match(function);
+  if (known != StepMatch::kUnknown) return known;
+  const char* name = kernel_name(function, layer);
+  if (name == nullptr) {
+    known = StepMatch::kUnnamed;
+    if (driver() == nullptr) return known;  // could not be asked yet
+  } else {
+    known = config::glob_match(configuration().step_pattern, name) ? StepMatch::kYes : StepMatch::kNo;
   }
-  return known == kMatch;
+  remember_step_match(function, known);
+  return known;
 }
+
+// ---- calls inside a call
+struct Nested {
+  std::uint32_t calls;    // of the step's function
+  std::uint32_t kernels;  // launches whose names match
+};
+constinit thread_local Nested t_nested = {};
 
 }  // namespace
 
 bool launch_is_plain(const void* function) noexcept {
   switch (kind()) {
     case config::StepKind::kOptimizer: return g_classifier.may_skip(function);
-    case config::StepKind::kKernel: return g_matches.find(function) == kNoMatch;
+    case config::StepKind::kKernel: {
+      const StepMatch known = known_step_match(function);
+      return known == StepMatch::kNo || known == StepMatch::kUnnamed;
+    }
     case config::StepKind::kCall:
     case config::StepKind::kNone: break;
   }
@@ -94,19 +104,32 @@ void steps_after_call(std::uint32_t api, const void* function, recording::Layer 
         pthread_mutex_unlock(&g_detector_mutex);
       }
       break;
-    case config::StepKind::kKernel:
-      if (function != nullptr && matches_pattern(function, layer)) {
-        step_edge(end_ns, recording::StepSource::kKernel);
-      }
+    case config::StepKind::kKernel: {
+      const StepMatch own = function == nullptr ? StepMatch::kUnnamed : match(function, layer);
+      // Where the name is known it counts, else what the driver was asked to launch for it.
+      const bool ended = own == StepMatch::kUnnamed ? t_nested.kernels > 0 : own == StepMatch::kYes;
+      if (ended) step_edge(end_ns, recording::StepSource::kKernel);
       break;
-    case config::StepKind::kCall:
-      if (api == g_step_api.load(std::memory_order_relaxed)) {
-        step_edge(end_ns, recording::StepSource::kCall);
-      }
+    }
+    case config::StepKind::kCall: {
+      std::uint32_t ended = t_nested.calls;
+      if (api == g_step_api.load(std::memory_order_relaxed)) ++ended;
+      for (; ended > 0; --ended) step_edge(end_ns, recording::StepSource::kCall);
       break;
+    }
     case config::StepKind::kNone: break;
   }
 }
+
+void step_saw_nested_call(std::uint32_t api, const void* function) noexcept {
+  if (kind() == config::StepKind::kCall) {
+    if (api == g_step_api.load(std::memory_order_relaxed)) ++t_nested.calls;
+  } else if (kind() == config::StepKind::kKernel && function != nullptr) {
+    if (match(function, api_info(api).layer) == StepMatch::kYes) ++t_nested.kernels;
+  }
+}
+
+void steps_forget_nested_calls() noexcept { t_nested = {}; }
 
 void steps_thread_ended(std::uint32_t thread_id) noexcept {
   if (kind() != config::StepKind::kOptimizer || !t_local.in_step) return;
@@ -117,15 +140,13 @@ void steps_thread_ended(std::uint32_t thread_id) noexcept {
   move_on(edges);
 }
 
-void finish_steps() noexcept {
-  if (kind() != config::StepKind::kOptimizer) return;
-  for (;;) {
-    if (pthread_mutex_trylock(&g_detector_mutex) != 0) return;  // exit() inside a signal handler
-    const StepEdges edges = g_detector.finish();
-    pthread_mutex_unlock(&g_detector_mutex);
-    if (edges.count == 0) return;
-    move_on(edges);
-  }
+int finish_steps(std::uint64_t (&times_ns)[2]) noexcept {
+  if (kind() != config::StepKind::kOptimizer) return 0;
+  if (pthread_mutex_trylock(&g_detector_mutex) != 0) return 0;  // exit() inside a signal handler
+  const StepEdges edges = g_detector.finish();
+  pthread_mutex_unlock(&g_detector_mutex);
+  for (int i = 0; i < edges.count; ++i) times_ns[i] = edges.time_ns[i];
+  return edges.count;
 }
 
 void set_up_steps() noexcept {
@@ -133,7 +154,7 @@ void set_up_steps() noexcept {
 }
 
 void forget_steps_after_fork() noexcept {
-  g_matches.clear_after_fork();
+  t_nested = {};
   g_classifier.reset();
   g_detector_mutex = PTHREAD_MUTEX_INITIALIZER;
   g_detector.reset();

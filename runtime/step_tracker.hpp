@@ -6,6 +6,9 @@
 //            first call behind it (runtime/step_detector.hpp).
 // kernel:    each launch of a kernel whose name matches the pattern ends a step.
 // call:      each call of the named function ends a step.
+//
+// Calls that failed or were captured into a graph end no step. A call inside another one (a runtime
+// function calls the driver's) is seen too, and ends its step when the outer one returns.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +28,20 @@ python::OptimizerCall look_for_optimizer(const void* function) noexcept;
 // `function` is null for calls that are not launches, `optimizer` what look_for_optimizer() or the
 // capture of the Python stack told. May move the schedule on (step_edge).
 void steps_before_call(const void* function, const python::OptimizerCall& optimizer) noexcept;
+// A call that took effect.
 void steps_after_call(std::uint32_t api, const void* function, recording::Layer layer,
                       std::uint64_t end_ns) noexcept;
+
+// Calls made inside the real function of another one, by the calling thread.
+void step_saw_nested_call(std::uint32_t api, const void* function) noexcept;
+void steps_forget_nested_calls() noexcept;  // before the outer call
 
 // The calling thread ends: a step that it has open has no later call to end it.
 void steps_thread_ended(std::uint32_t thread_id) noexcept;
 
-// The process ends: a step that is still open has no later call to end it.
-void finish_steps() noexcept;
+// The process ends: a step that is still open has no later call to end it. Puts the times of up to
+// two ended steps into `times_ns` and says how many; to be called until there is none.
+int finish_steps(std::uint64_t (&times_ns)[2]) noexcept;
 
 void set_up_steps() noexcept;  // when the recorder arms
 void forget_steps_after_fork() noexcept;

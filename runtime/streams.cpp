@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "runtime/driver.hpp"
+#include "runtime/no_cancel.hpp"
 #include "runtime/pointer_map.hpp"
 #include "runtime/recorder.hpp"
 
@@ -18,18 +19,31 @@ constexpr std::uint32_t kFirstOwnId = 1u << 20;  // where the driver tells no id
 
 constinit PointerMap<14> g_streams;
 constinit PointerMap<14> g_graphs;
+constinit PointerMap<10> g_captures;  // stream that is being captured -> its context, or 1
 constinit std::atomic<std::uint32_t> g_next_stream{kFirstOwnId};
 constinit std::atomic<std::uint32_t> g_next_graph{1};
-constinit std::atomic<int> g_captures{0};
+constinit std::atomic<std::uint32_t> g_other_streams{0};  // one id for all that do not fit
 constinit std::atomic<std::uint64_t> g_devices_defined{0};  // bit per ordinal
 
-const void* map_key(const StreamArgument& stream) noexcept {
-  // A null or "per thread" handle means another stream in each thread.
+// A null or "per thread" handle means another stream for each thread and device. Such keys are odd:
+// never a real handle.
+const void* per_thread_key(std::uint32_t thread_id, std::int16_t device) noexcept {
+  return reinterpret_cast<const void*>(std::uintptr_t{thread_id} << 17 |
+                                       static_cast<std::uintptr_t>(device + 1) << 1 | 1);
+}
+
+const void* map_key(const StreamArgument& stream, std::int16_t device) noexcept {
   const auto handle = reinterpret_cast<std::uintptr_t>(stream.handle);
   if ((stream.per_thread && handle == 0) || handle == 2) {
-    return reinterpret_cast<const char*>(&t_local) + 1;  // unaligned: never a real handle
+    const ThreadState* thread = thread_state();
+    return per_thread_key(thread == nullptr ? 0 : thread->thread_id, device);
   }
   return stream.handle;
+}
+
+// The legacy stream cannot be captured: a null handle is the thread's own here.
+const void* capture_key(void* handle) noexcept {
+  return map_key({handle, true, true}, current_device());
 }
 
 bool is_legacy(const StreamArgument& stream) noexcept {
@@ -82,10 +96,26 @@ void define_device(std::int16_t ordinal) noexcept {
   definitions().define(&r.header, sizeof r, &part, 1);
 }
 
+std::uint32_t other_streams() noexcept {
+  std::uint32_t id = g_other_streams.load(std::memory_order_relaxed);
+  if (id != 0) return id;
+  notice(recording::NoticeKind::kBudget,
+         "more streams than can be told apart: the others are counted as one");
+  recording::StreamRecord r{};
+  r.header.type = recording::RecordType::kStream;
+  r.header.value = id = g_next_stream.fetch_add(1, std::memory_order_relaxed);
+  r.device = -1;
+  r.flags = kUnknownFlags;
+  if (!definitions().define(&r.header, sizeof r, nullptr, 0)) return 0;
+  g_other_streams.store(id, std::memory_order_relaxed);
+  return id;
+}
+
 }  // namespace
 
 std::int16_t current_device() noexcept {
   if (t_local.device != 0) return static_cast<std::int16_t>(t_local.device - 1);
+  const NoCancel no_cancel;
   const Driver* d = driver();
   CUdevice device = 0;
   if (d == nullptr || d->ctx_get_device == nullptr ||
@@ -102,8 +132,10 @@ void device_changed() noexcept { t_local.device = 0; }
 std::uint32_t stream_id(const StreamArgument& stream, std::int16_t device) noexcept {
   if (!stream.given) return 0;
   const bool legacy = is_legacy(stream);
-  const void* key = legacy ? nullptr : map_key(stream);
+  const void* key = legacy ? nullptr : map_key(stream, device);
   if (const std::uint64_t id = g_streams.find(key)) return static_cast<std::uint32_t>(id);
+  const NoCancel no_cancel;
+  if (!g_streams.has_room()) return other_streams();
 
   const Driver* d = driver();
   recording::StreamRecord r{};
@@ -140,14 +172,41 @@ std::uint32_t stream_id(const StreamArgument& stream, std::int16_t device) noexc
 }
 
 void forget_stream(void* handle) noexcept {
-  if (handle != nullptr) g_streams.set(handle, 0);
+  if (reinterpret_cast<std::uintptr_t>(handle) <= 2) return;
+  g_streams.set(handle, 0);
+  g_captures.set(handle, 0);
 }
 
-void capture_began() noexcept { g_captures.fetch_add(1); }
-void capture_ended() noexcept {
-  if (g_captures.fetch_sub(1) <= 0) g_captures.fetch_add(1);
+void forget_streams_of_thread(std::uint32_t thread_id) noexcept {
+  constexpr std::int16_t kDevices = 16;
+  for (std::int16_t device = -1; device < kDevices; ++device) {
+    const void* key = per_thread_key(thread_id, device);
+    if (g_streams.find(key) != 0) g_streams.set(key, 0);
+  }
 }
-bool any_capture() noexcept { return g_captures.load(std::memory_order_relaxed) > 0; }
+
+void forget_streams_of_context(CUcontext context) noexcept {
+  // Streams of other contexts are defined again, with the same ids.
+  g_streams.for_each([](const void*, std::uint64_t& id) { id = 0; });
+  g_captures.for_each([&](const void*, std::uint64_t& owner) {
+    if (context == nullptr || owner == reinterpret_cast<std::uint64_t>(context)) owner = 0;
+  });
+}
+
+void capture_began(void* stream) noexcept {
+  const Driver* d = driver();
+  CUcontext context = nullptr;
+  if (d != nullptr && d->ctx_get_current != nullptr) d->ctx_get_current(&context);
+  g_captures.set(capture_key(stream), context == nullptr ? 1 : reinterpret_cast<std::uint64_t>(context));
+}
+void capture_ended(int result, void* stream) noexcept {
+  // Other errors (wrong thread, not the origin stream, a bad argument) leave the capture alive.
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+      result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) {
+    g_captures.set(capture_key(stream), 0);
+  }
+}
+bool any_capture() noexcept { return !g_captures.is_empty(); }
 
 bool is_capturing(const StreamArgument& stream) noexcept {
   const Driver* d = driver();
@@ -207,6 +266,8 @@ void graph_instantiated(void* graph_exec, void* graph) noexcept {
   }
 }
 
+void forget_graph(void* graph_exec) noexcept { g_graphs.set(graph_exec, 0); }
+
 std::uint32_t graph_id(void* graph_exec) noexcept {
   return static_cast<std::uint32_t>(g_graphs.find(graph_exec));
 }
@@ -214,7 +275,8 @@ std::uint32_t graph_id(void* graph_exec) noexcept {
 void forget_streams_after_fork() noexcept {
   g_streams.clear_after_fork();
   g_graphs.clear_after_fork();
-  g_captures.store(0);
+  g_captures.clear_after_fork();
+  g_other_streams.store(0);
   g_devices_defined.store(0);
 }
 

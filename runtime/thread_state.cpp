@@ -10,8 +10,10 @@
 
 #include "runtime/clock.hpp"
 #include "runtime/keep_errno.hpp"
+#include "runtime/no_cancel.hpp"
 #include "runtime/recorder.hpp"
 #include "runtime/step_tracker.hpp"
+#include "runtime/streams.hpp"
 
 namespace gpubusy::runtime {
 
@@ -31,7 +33,9 @@ void on_thread_exit(void* pointer) {
   // Fork gives the child this thread's key value, but the state was forgotten there.
   if (state != t_local.state) return;
   const OwnWork own;
+  const NoCancel no_cancel;
   steps_thread_ended(state->thread_id);
+  forget_streams_of_thread(state->thread_id);
   state->writer.close(recording_file());
   t_local.state = nullptr;
   state->ended.store(true, std::memory_order_release);
@@ -56,11 +60,13 @@ void define_thread(ThreadState& state) noexcept {
 
 ThreadState* make_thread_state() noexcept {
   KeepErrno keep;
+  const NoCancel no_cancel;
   ThreadState* state = nullptr;
   // A state whose thread has ended and whose device times are in can serve again.
   for (ThreadState* s = g_states.load(std::memory_order_acquire); s != nullptr; s = s->next) {
     bool ended = true;
-    if (s->timers == nullptr && s->ended.compare_exchange_strong(ended, false)) {
+    const bool in = std::atomic_ref<TimerRing*>(s->timers).load(std::memory_order_acquire) == nullptr;
+    if (in && s->ended.compare_exchange_strong(ended, false)) {
       s->writer = recording::ThreadWriter{};
       state = s;
       break;
