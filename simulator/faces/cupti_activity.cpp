@@ -208,8 +208,8 @@ void Activity::on_call_end(const CallEvent& call, std::uint32_t callback_id,
 
 // ---- what ends later
 
-void Activity::add(Unfinished&& item) {
-  unfinished_.push_back(std::move(item));
+void Activity::add(const Unfinished& item) {
+  unfinished_.push_back(item);
   std::push_heap(unfinished_.begin(), unfinished_.end(), ends_later);
 }
 
@@ -235,7 +235,7 @@ void Activity::on_operation(const Operation& operation) {
       work.submitted_ns = std::min(now_ns(), operation.start_ns);
     }
   }
-  add(std::move(work));
+  add(work);
 }
 
 Activity::EventIds& Activity::ids_of(const Event& event) {
@@ -274,7 +274,7 @@ void Activity::on_synchronised(const SyncEvent& sync) {
   }
   s.start_ns = sync.start_ns;
   s.end_ns = sync.end_ns;
-  add(std::move(s));
+  add(s);
 }
 
 void Activity::on_stall(const char* reason, std::uint64_t start_ns, std::uint64_t end_ns) {
@@ -310,7 +310,7 @@ void Activity::finish(bool also_unfinished, const RecordClock::Moment& moment) {
   while (!unfinished_.empty() &&
          (also_unfinished || end_of(unfinished_.front()) <= moment.simulated_ns)) {
     std::pop_heap(unfinished_.begin(), unfinished_.end(), ends_later);
-    Unfinished item = std::move(unfinished_.back());
+    Unfinished item = unfinished_.back();
     unfinished_.pop_back();
     auto* work = std::get_if<DeviceWork>(&item);
     if (work != nullptr && end_of(item) > moment.simulated_ns) {

@@ -72,7 +72,7 @@ class Activity {
   bool was_enabled(const Operation& operation) const noexcept;
   bool records_call(const CallEvent& call, std::uint32_t callback_id) const noexcept;
   void put_external_correlations(std::uint32_t correlation);
-  void add(Unfinished&& item);
+  void add(const Unfinished& item);
   const char* lasting_name(const Kernel& kernel);
   EventIds& ids_of(const Event& event);
   // Turns what is over into records, and writes records into buffers.

@@ -203,7 +203,7 @@ CUpti_ActivityKind kind_of(const Operation& o) noexcept {
   return CUPTI_ACTIVITY_KIND_INVALID;
 }
 
-std::uint64_t end_of(const Unfinished& item) noexcept {
+std::uint64_t end_of(const Unfinished& item) {
   struct {
     std::uint64_t operator()(const DeviceWork& w) const { return w.operation.end_ns; }
     std::uint64_t operator()(const Synchronisation& s) const { return s.end_ns; }

@@ -37,7 +37,7 @@ struct EventRecord {
 };
 using Unfinished = std::variant<DeviceWork, Synchronisation, Overhead, EventRecord>;
 
-std::uint64_t end_of(const Unfinished& item) noexcept;
+std::uint64_t end_of(const Unfinished& item);
 
 // The kind that must be enabled for it.
 CUpti_ActivityKind kind_of(const Operation& operation) noexcept;
