@@ -115,13 +115,11 @@ std::uint32_t other_streams() noexcept {
 
 std::int16_t current_device() noexcept {
   if (t_local.device != 0) return static_cast<std::int16_t>(t_local.device - 1);
-  const NoCancel no_cancel;
   const Driver* d = driver();
+  if (d == nullptr || d->ctx_get_device == nullptr) return -1;
+  const NoCancel no_cancel;
   CUdevice device = 0;
-  if (d == nullptr || d->ctx_get_device == nullptr ||
-      d->ctx_get_device(&device) != CUDA_SUCCESS) {
-    return -1;
-  }
+  if (d->ctx_get_device(&device) != CUDA_SUCCESS) return -1;
   t_local.device = static_cast<std::int16_t>(device + 1);
   define_device(static_cast<std::int16_t>(device));
   return static_cast<std::int16_t>(device);
