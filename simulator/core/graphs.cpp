@@ -143,7 +143,7 @@ void launch_graph(GraphExec& exec, Stream& stream, std::uint32_t correlation) {
       operation.stream_id = stream.id;
       operation.correlation = correlation;
       if (operation.kind == OpKind::kKernel) s.launches.fetch_add(1, std::memory_order_relaxed);
-      done[i] = s.scheduler.submit(std::move(operation), after, earliest);
+      done[i] = s.scheduler.submit(operation, after, earliest);
     }
     if (step.is_leaf) end.add(done[i]);
   }
@@ -244,11 +244,11 @@ int Captures::join(Stream& stream, const Event& event) {
   return CUDA_SUCCESS;
 }
 
-int Captures::add(Stream& stream, Operation&& operation) {
+int Captures::add(Stream& stream, const Operation& operation) {
   Capture& capture = *stream.capture;
   if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   GraphNode* node = capture.graph->add(node_type(operation.kind), stream.capture_tail);
-  node->operation = std::move(operation);
+  node->operation = operation;
   stream.capture_tail.assign(1, node);
   return CUDA_SUCCESS;
 }

@@ -91,7 +91,7 @@ class Captures {
   // The stream waits for an event recorded in a capture: it joins that.
   int join(Stream& stream, const Event& event);
   // The operation becomes a node; `stream` is capturing.
-  int add(Stream& stream, Operation&& operation);
+  int add(Stream& stream, const Operation& operation);
   int add_event_node(Stream& stream, Event& event, bool record);
 
   // Before a call that is not safe while a stream is captured. 0, or an error that ends captures.

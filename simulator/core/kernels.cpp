@@ -90,7 +90,7 @@ void Registry::remove_fatbin(Fatbin* fatbin) {
   delete fatbin;
 }
 
-Kernel* Registry::find(const void* host) noexcept {
+Kernel* Registry::find(const void* host) {
   CachedLookup& cached = t_lookups[(reinterpret_cast<std::uintptr_t>(host) >> 4) % kLookups];
   const std::uint32_t epoch = g_registry_epoch.load(std::memory_order_relaxed);
   if (cached.host == host && cached.epoch == epoch) [[likely]]
@@ -162,7 +162,7 @@ Kernels::Cost Kernels::cost(Kernel& kernel, Dim3 grid, Dim3 block, std::uint32_t
   if (!kernel.costed.load(std::memory_order_acquire)) [[unlikely]]
     look_up_cost(kernel);
   const Parameters& p = simulation().parameters;
-  const double threads = static_cast<double>((block.count() + 31) / 32 * 32);
+  const double threads = static_cast<double>(std::uint64_t{(block.count() + 31) / 32} * 32);
   double resident = std::clamp(2048.0 / threads, 1.0, 32.0);
   if (shared_bytes > 0) {
     resident = std::clamp(kSharedPerSm / (shared_bytes + 1024.0), 1.0, resident);

@@ -86,7 +86,7 @@ class Registry {
   void remove_fatbin(Fatbin* fatbin);
   void add_function(Fatbin* fatbin, const void* host, const char* name);
   void add_variable(const void* host, const char* name, std::size_t size);
-  Kernel* find(const void* host) noexcept;  // nullptr: not registered
+  Kernel* find(const void* host);  // nullptr: not registered
   Variable* find_variable(const void* host);
 };
 Registry& registry() noexcept;

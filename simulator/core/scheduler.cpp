@@ -66,7 +66,7 @@ void Scheduler::place(Operation& operation, std::uint64_t ready_ns) {
   operation.end_ns = operation.start_ns + operation.duration_ns;
 }
 
-Fence Scheduler::submit(Operation&& operation, const Fence& after, std::uint64_t earliest_ns,
+Fence Scheduler::submit(Operation& operation, const Fence& after, std::uint64_t earliest_ns,
                         Executor executor, PendingPtr* executing) {
   std::uint64_t ready = std::max(earliest_ns, after.time_ns);
   int unresolved = 0;
@@ -84,7 +84,7 @@ Fence Scheduler::submit(Operation&& operation, const Fence& after, std::uint64_t
     return {operation.end_ns, {}};
   }
   auto pending = std::make_shared<Pending>();
-  pending->operation = std::move(operation);
+  pending->operation = operation;
   pending->ready_ns = ready;
   pending->by_caller = executor == Executor::kCaller;
   if (executing != nullptr) *executing = pending;

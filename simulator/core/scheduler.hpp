@@ -60,8 +60,9 @@ class Scheduler {
 
   // All below: with the mutex held.
 
-  // When the operation will be done. `latency_ns`: until the device can start it.
-  Fence submit(Operation&& operation, const Fence& after, std::uint64_t earliest_ns,
+  // When the operation will be done; its own times are filled in, as far as they are known.
+  // `latency_ns`: until the device can start it.
+  Fence submit(Operation& operation, const Fence& after, std::uint64_t earliest_ns,
                Executor executor = Executor::kAnyone, PendingPtr* executing = nullptr);
 
   // For kCaller: waits until the operation may start, carries it out, and until it has ended.

@@ -36,7 +36,7 @@ void spend_call_time() {
 }
 
 // Common to all work: capture, the bounded queue, what comes before.
-// `done` is where the stream continues.
+// The lock is held from then on.
 struct Submission {
   Lock lock;
   int result = CUDA_SUCCESS;
@@ -54,19 +54,19 @@ void prepare(Submission& submission, Stream& stream, Operation& operation) {
   if (stream.is_legacy) {
     submission.result = s.captures.check_legacy(stream);
   } else if (stream.capture != nullptr) {
-    submission.result = s.captures.add(stream, std::move(operation));
+    submission.result = s.captures.add(stream, operation);
     submission.captured = true;
   }
 }
 
-int enqueue(Stream& stream, Operation&& operation) {
+int enqueue(Stream& stream, Operation& operation) {
   Simulation& s = simulation();
   Submission submission;
   prepare(submission, stream, operation);
   if (submission.captured || submission.result != CUDA_SUCCESS) return submission.result;
   wait_for_queue(stream, submission.lock);
   const Fence after = stream_fence(stream);
-  stream.tail = s.scheduler.submit(std::move(operation), after, now_ns() + s.latency_ns);
+  stream.tail = s.scheduler.submit(operation, after, now_ns() + s.latency_ns);
   stream.in_flight.push_back(stream.tail);
   return CUDA_SUCCESS;
 }
@@ -109,12 +109,12 @@ void classify(Operation& operation, const Allocation& from, const Allocation& to
 }
 
 // As for work in a stream that the caller waits for: the stream's earlier work comes first.
-int copy_by_caller(Stream& stream, Submission& submission, Operation&& operation) {
+int copy_by_caller(Stream& stream, Submission& submission, Operation& operation) {
   Simulation& s = simulation();
   const Fence after = stream_fence(stream);
   PendingPtr pending;
-  stream.tail = s.scheduler.submit(std::move(operation), after, now_ns() + s.latency_ns,
-                                   Executor::kCaller, &pending);
+  stream.tail =
+      s.scheduler.submit(operation, after, now_ns() + s.latency_ns, Executor::kCaller, &pending);
   s.scheduler.run_by_caller(pending, submission.lock);
   return CUDA_SUCCESS;
 }
@@ -139,7 +139,7 @@ class SyncReport {
 
  private:
   Observer* observer_;
-  SyncEvent event_;
+  SyncEvent event_{};
 };
 
 bool waits(const Event& event) { return (event.flags & CU_EVENT_BLOCKING_SYNC) != 0; }
@@ -233,7 +233,7 @@ int launch_kernel(Kernel& kernel, Dim3 grid, Dim3 block, std::uint32_t shared_by
   }
   spend_call_time();
   s.launches.fetch_add(1, std::memory_order_relaxed);
-  return enqueue(stream, std::move(operation));
+  return enqueue(stream, operation);
 }
 
 int copy_memory(Stream& stream, Effect effect, bool synchronous) {
@@ -247,8 +247,8 @@ int copy_memory(Stream& stream, Effect effect, bool synchronous) {
   const bool pageable = operation.source_memory == MemoryKind::kPageable ||
                         operation.destination_memory == MemoryKind::kPageable;
 
-  if (!pageable && !synchronous) return enqueue(stream, std::move(operation));
-  if (engine == Engine::kDeviceToDevice) return enqueue(stream, std::move(operation));
+  if (!pageable && !synchronous) return enqueue(stream, operation);
+  if (engine == Engine::kDeviceToDevice) return enqueue(stream, operation);
 
   Submission submission;
   prepare(submission, stream, operation);
@@ -260,7 +260,7 @@ int copy_memory(Stream& stream, Effect effect, bool synchronous) {
   const bool immediate = after.settle() && bytes <= kImmediateBytes && engine != Engine::kNone;
   const bool staged = !synchronous && engine == Engine::kHostToDevice && bytes <= kStagedBytes &&
                       effect.height * effect.depth == 1;
-  if (!immediate && !staged) return copy_by_caller(stream, submission, std::move(operation));
+  if (!immediate && !staged) return copy_by_caller(stream, submission, operation);
   if (staged && !immediate) {
     auto* copy = static_cast<std::byte*>(malloc(bytes));
     if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -270,7 +270,7 @@ int copy_memory(Stream& stream, Effect effect, bool synchronous) {
   }
   wait_for_queue(stream, submission.lock);
   after = stream_fence(stream);
-  stream.tail = s.scheduler.submit(std::move(operation), after, now_ns() + s.latency_ns);
+  stream.tail = s.scheduler.submit(operation, after, now_ns() + s.latency_ns);
   stream.in_flight.push_back(stream.tail);
   if (!staged) s.scheduler.wait(stream.tail, submission.lock);
   return CUDA_SUCCESS;
@@ -283,7 +283,7 @@ int fill_memory(Stream& stream, Effect effect, bool synchronous) {
   if (operation.bytes == 0) return CUDA_SUCCESS;
   spend_call_time();
   const bool waits = synchronous && operation.destination_memory == MemoryKind::kPinned;
-  const int result = enqueue(stream, std::move(operation));
+  const int result = enqueue(stream, operation);
   // Of device memory cudaMemset does not wait; of pinned memory it does.
   if (result != CUDA_SUCCESS || !waits) return result;
   Lock lock(s.scheduler.mutex);
@@ -292,7 +292,8 @@ int fill_memory(Stream& stream, Effect effect, bool synchronous) {
 }
 
 int launch_host_function(Stream& stream, void (*function)(void*), void* argument) {
-  return enqueue(stream, describe_host_function(function, argument));
+  Operation operation = describe_host_function(function, argument);
+  return enqueue(stream, operation);
 }
 
 int launch_graph_exec(GraphExec& exec, Stream& stream) {

@@ -137,9 +137,9 @@ SIM_CUBLAS cublasGetVersion_v2(cublasHandle_t, int* version) {
 }
 
 SIM_CUBLAS cublasGetProperty(libraryPropertyType type, int* value) {
-  *value = type == MAJOR_VERSION   ? CUBLAS_VER_MAJOR
-           : type == MINOR_VERSION ? CUBLAS_VER_MINOR
-                                   : CUBLAS_VER_PATCH;
+  constexpr int kParts[] = {CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH};
+  if (type < MAJOR_VERSION || type > PATCH_LEVEL) return CUBLAS_STATUS_INVALID_VALUE;
+  *value = kParts[type];
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "simulator/core/simulation.hpp"
 
@@ -98,7 +99,8 @@ bool device_attribute(int attribute, int device, int* value) noexcept {
 
 void device_uuid(int device, char* bytes16) noexcept {
   memset(bytes16, 0, 16);
-  memcpy(bytes16, "gpubusy-sim", 11);
+  constexpr std::string_view kOurs = "gpubusy-sim";
+  kOurs.copy(bytes16, kOurs.size());
   bytes16[15] = static_cast<char>(device);
 }
 

@@ -390,12 +390,13 @@ SIM_DRIVER(cuGraphKernelNodeGetParams_v2, (CUgraphNode node, CUDA_KERNEL_NODE_PA
 namespace {
 
 int add_node(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, std::size_t count,
-             NodeType type, Operation&& operation, Event* event = nullptr, Graph* child = nullptr) {
+             NodeType type, const Operation& operation, Event* event = nullptr,
+             Graph* child = nullptr) {
   SIM_POINTER_OR_RETURN(node);
   SIM_GRAPH_OR_RETURN(g, graph);
   Lock lock(the_lock());
   GraphNode* made = g->add(type, nodes_of(dependencies, count));
-  made->operation = std::move(operation);
+  made->operation = operation;
   made->event = event;
   made->child = child;
   *node = handle_of(made);
@@ -416,7 +417,7 @@ SIM_DRIVER(cuGraphAddKernelNode_v2,
                                      {p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes,
                                      p->kernelParams, operation);
   if (result != CUDA_SUCCESS) return result;
-  return add_node(node, graph, dependencies, count, NodeType::kKernel, std::move(operation));
+  return add_node(node, graph, dependencies, count, NodeType::kKernel, operation);
 }
 
 SIM_DRIVER(cuGraphAddMemcpyNode,
@@ -443,7 +444,7 @@ SIM_DRIVER(cuGraphAddMemcpyNode,
   effect.destination_slice = p->dstPitch * p->dstHeight;
   Operation operation;
   if (const int result = describe_copy(effect, operation)) return result;
-  return add_node(node, graph, dependencies, count, NodeType::kCopy, std::move(operation));
+  return add_node(node, graph, dependencies, count, NodeType::kCopy, operation);
 }
 
 SIM_DRIVER(cuGraphAddMemsetNode,
@@ -461,7 +462,7 @@ SIM_DRIVER(cuGraphAddMemsetNode,
   effect.height = p->height;
   Operation operation;
   if (const int result = describe_fill(effect, operation)) return result;
-  return add_node(node, graph, dependencies, count, NodeType::kMemset, std::move(operation));
+  return add_node(node, graph, dependencies, count, NodeType::kMemset, operation);
 }
 
 SIM_DRIVER(cuGraphAddHostNode,
