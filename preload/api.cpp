@@ -2,10 +2,11 @@
 #include "preload/api.hpp"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <string.h>
 
+#include "preload/objects.hpp"
 #include "runtime/keep_errno.hpp"
+#include "runtime/recorder.hpp"
 
 namespace gpubusy::preload {
 
@@ -13,10 +14,12 @@ const runtime::ApiInfo kApis[kApiCount] = {
 #define HOOK(variants, symbol, category, ...) GPUBUSY_ROW_##variants(EACH, symbol, category)
 #define LAUNCH(variants, symbol, ...) GPUBUSY_ROW_##variants(EACH, symbol, Launch)
 #define OWN(symbol, category) EACH(symbol, category)
-#define EACH(symbol, category) {#symbol, recording::Category::k##category, recording::Layer::kRuntime},
+#define EACH(symbol, category) \
+  {#symbol, recording::Category::k##category, recording::Layer::kRuntime},
 #include "preload/hooks/cuda_runtime.def"
 #undef EACH
-#define EACH(symbol, category) {#symbol, recording::Category::k##category, recording::Layer::kDriver},
+#define EACH(symbol, category) \
+  {#symbol, recording::Category::k##category, recording::Layer::kDriver},
 #include "preload/hooks/cuda_driver.def"
 #undef EACH
 #undef HOOK
@@ -28,59 +31,297 @@ constinit std::atomic<void*> g_real[kApiCount] = {};
 
 namespace {
 
-void* find_in(const char* library, const char* name) noexcept {
-  // NOLOAD takes a reference; it is kept, so that the function stays where it is.
-  void* handle = dlopen(library, RTLD_NOLOAD | RTLD_LAZY);
-  return handle == nullptr ? nullptr : real_dlsym()(handle, name);
+// The objects that the real functions are in. An index into this is also one into
+// runtime::g_cuda_code, whose ranges tell which slots are taken; slot 0 is this library.
+constexpr std::size_t kProviders = runtime::kCodeRanges;
+struct Provider {
+  std::atomic<void*> functions[kApiCount];
+};
+constinit Provider g_providers[kProviders] = {};
+// Where different callers are bound to different functions (two versions of libcudart): the one for
+// callers of whom nothing is known. g_real is null then, and each call is routed.
+constinit std::atomic<void*> g_default[kApiCount] = {};
+
+// Which provider a caller is bound to: page of the caller, api, provider in one word.
+constexpr unsigned kCacheBits = 10;
+constinit std::atomic<std::uint64_t> g_routes[1u << kCacheBits] = {};
+
+// Objects that were there before any dlopen(): they are the global scope, in this order.
+constinit std::atomic<std::size_t> g_startup_objects{0};
+
+std::uint64_t route_key(std::size_t index, std::uintptr_t caller) noexcept {
+  return (static_cast<std::uint64_t>(caller) >> 12) << 20 | static_cast<std::uint64_t>(index) << 8;
+}
+std::atomic<std::uint64_t>& route_slot(std::uint64_t key) noexcept {
+  return g_routes[(key * 0x9e3779b97f4a7c15ull) >> (64 - kCacheBits)];
+}
+
+// Slot of the object, taken if it has none yet; kProviders: no slot is free.
+std::size_t provider_slot(std::uintptr_t begin, std::uintptr_t end) noexcept {
+  for (std::size_t i = 1; i < kProviders; ++i) {
+    runtime::CodeRange& range = runtime::g_cuda_code[i];
+    std::uintptr_t expected = 0;
+    if (range.begin.compare_exchange_strong(expected, begin, std::memory_order_acq_rel)) {
+      range.end.store(end, std::memory_order_release);
+      return i;
+    }
+    if (expected == begin) return i;
+  }
+  return kProviders;
+}
+
+struct Candidate {
+  void* function;
+  const char* version;  // null: none
+  Object object;
+};
+constexpr std::size_t kMaxCandidates = 8;
+
+// Every definition of a function but our own, in load order.
+std::size_t find_candidates(const char* name, Candidate (&found)[kMaxCandidates]) noexcept {
+  std::size_t n = 0;
+  for_each_object([&](const Object& o) {
+    if (is_own_code(o.begin)) return false;
+    const char* version = nullptr;
+    if (void* p = find_function(o, name, &version)) found[n++] = {p, version, o};
+    return n == kMaxCandidates;
+  });
+  return n;
+}
+
+bool is_startup(const Object& o) noexcept {
+  return o.position < g_startup_objects.load(std::memory_order_relaxed);
+}
+
+bool same_for_all(const Candidate* c, std::size_t n) noexcept {
+  return n == 1 || (is_startup(c[0].object) && c[0].version == nullptr);
+}
+
+Object object_at(std::uintptr_t code) noexcept {
+  Object found;
+  for_each_object([&](const Object& o) {
+    if (code < o.begin || code >= o.end) return false;
+    found = o;
+    return true;
+  });
+  return found;
+}
+
+// How far down in the caller's own dependencies the other object is: itself 0, two levels at most.
+constexpr int kNotNeeded = 3;
+int distance(const Object& from, const Object& to) noexcept {
+  if (from.dynamic == nullptr) return kNotNeeded;
+  if (from.begin == to.begin) return 0;
+  if (needs(from, to)) return 1;
+  bool through = false;
+  for_each_object([&](const Object& o) {
+    through = needs(from, o) && needs(o, to);
+    return through;
+  });
+  return through ? 2 : kNotNeeded;
+}
+
+// As the loader bound the caller: definitions of the program's own libraries come first, then those
+// of the caller and of what it needs; versions must agree. Not known from outside: which libraries
+// were opened RTLD_GLOBAL later; they count among the rest, in load order.
+const Candidate& choose(const Candidate* c, std::size_t n, std::uintptr_t caller,
+                        const void* fallback) noexcept {
+  const Object from = object_at(caller);
+  bool versioned = false;
+  bool fits[kMaxCandidates];
+  for (std::size_t i = 0; i < n; ++i) {
+    fits[i] =
+        c[i].version != nullptr && from.dynamic != nullptr && requires_version(from, c[i].version);
+    versioned = versioned || fits[i];
+  }
+  for (std::size_t i = 0; i < n; ++i) fits[i] = fits[i] || !versioned || c[i].version == nullptr;
+  const auto first = [&](auto&& condition) -> const Candidate* {
+    for (std::size_t i = 0; i < n; ++i) {
+      if (fits[i] && condition(c[i])) return &c[i];
+    }
+    return nullptr;
+  };
+  const Candidate* found = first([](const Candidate& x) { return is_startup(x.object); });
+  for (int d = 0; found == nullptr && d < kNotNeeded; ++d) {
+    found = first([&](const Candidate& x) { return distance(from, x.object) == d; });
+  }
+  if (found == nullptr && !versioned) {
+    found = first([&](const Candidate& x) { return x.function == fallback; });
+  }
+  if (found == nullptr) found = first([](const Candidate&) { return true; });
+  return found == nullptr ? c[0] : *found;
+}
+
+// What the function is for this caller, from the objects loaded now.
+void* look_up(std::size_t index, std::uintptr_t caller) noexcept {
+  Candidate c[kMaxCandidates];
+  const std::size_t n = find_candidates(kApis[index].name, c);
+  if (n == 0) return nullptr;
+  if (same_for_all(c, n)) {
+    provider_slot(c[0].object.begin, c[0].object.end);
+    void* expected = nullptr;
+    g_real[index].compare_exchange_strong(expected, c[0].function, std::memory_order_acq_rel);
+    return c[0].function;
+  }
+  const Candidate& chosen = choose(c, n, caller, g_default[index].load(std::memory_order_relaxed));
+  void* expected = nullptr;
+  g_default[index].compare_exchange_strong(expected, chosen.function, std::memory_order_acq_rel);
+  const std::size_t slot = provider_slot(chosen.object.begin, chosen.object.end);
+  if (slot < kProviders) {
+    g_providers[slot].functions[index].store(chosen.function, std::memory_order_release);
+    const std::uint64_t key = route_key(index, caller);
+    route_slot(key).store(key | slot, std::memory_order_release);
+  }
+  return chosen.function;
+}
+
+// Asked for by a caller that may be bound to another copy than the callers before it.
+void split_layer(recording::Layer layer) noexcept {
+  for (std::size_t i = 0; i < kApiCount; ++i) {
+    if (kApis[i].layer != layer) continue;
+    if (void* p = g_real[i].exchange(nullptr, std::memory_order_acq_rel)) {
+      g_default[i].store(p, std::memory_order_release);
+    }
+  }
+}
+
+constexpr const char* kDriver = "libcuda.so.1";
+constinit std::atomic<bool> g_driver_is_used{false};
+
+// For the recorder's own driver calls. The handle is not needed; without a name: is it loaded?
+void* find_for_recorder(void*, const char* name) noexcept {
+  if (name != nullptr) {
+    void* p = find_in_driver(name);
+    if (p != nullptr) g_driver_is_used.store(true, std::memory_order_release);
+    return p;
+  }
+  void* loaded = nullptr;
+  for_each_object([&](const Object& o) {
+    if (has_name(o, kDriver)) loaded = reinterpret_cast<void*>(o.begin);
+    return loaded != nullptr;
+  });
+  return loaded;
 }
 
 }  // namespace
 
+void* find_in_driver(const char* name) noexcept {
+  void* p = nullptr;
+  for_each_object([&](const Object& o) {
+    if (!has_name(o, kDriver)) return false;
+    p = find_function(o, name);
+    return true;
+  });
+  return p;
+}
+
+void keep_driver() noexcept {
+  static constinit std::atomic<bool> kept{false};
+  if (!g_driver_is_used.load(std::memory_order_acquire) || kept.exchange(true)) return;
+  dlopen(kDriver, RTLD_NOLOAD | RTLD_LAZY);  // takes a reference
+}
+
 runtime::FindSymbol real_dlsym() noexcept {
-  static constinit std::atomic<runtime::FindSymbol> found{nullptr};
-  runtime::FindSymbol f = found.load(std::memory_order_acquire);
-  if (f != nullptr) [[likely]] return f;
-  // dlvsym is not hooked. 2.34: dlsym moved into libc; before, it is libdl's.
-  for (const char* version : {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"}) {
-    f = reinterpret_cast<runtime::FindSymbol>(dlvsym(RTLD_NEXT, "dlsym", version));
-    if (f != nullptr) break;
+  static constinit std::atomic<void*> found{nullptr};
+  void* f = found.load(std::memory_order_acquire);
+  if (f == nullptr) [[unlikely]] {
+    f = next_function("dlsym");
+    found.store(f, std::memory_order_release);
   }
-  found.store(f, std::memory_order_release);
-  return f;
+  return reinterpret_cast<runtime::FindSymbol>(f);
+}
+
+void ensure_started() noexcept {
+  static constinit std::atomic<bool> started{false};
+  if (started.load(std::memory_order_acquire) || started.exchange(true)) return;
+  keep_forks_out_of_walks();
+  std::size_t objects = 0;
+  for_each_object([&](const Object&) {
+    ++objects;
+    return false;
+  });
+  g_startup_objects.store(objects, std::memory_order_release);
+  std::uintptr_t begin, end;
+  own_code(begin, end);
+  runtime::g_cuda_code[0].end.store(end, std::memory_order_release);
+  runtime::g_cuda_code[0].begin.store(begin, std::memory_order_release);
+  runtime::start_up({kApis, kApiCount, find_for_recorder});
 }
 
 void* resolve(ApiId id, void* caller) noexcept {
-  runtime::KeepErrno keep;
   const auto index = static_cast<std::size_t>(id);
-  const char* name = kApis[index].name;
-  const runtime::FindSymbol find = real_dlsym();
-  if (find == nullptr) return nullptr;
-  void* p = find(RTLD_NEXT, name);
-  if (p == nullptr) {
-    Dl_info info{};
-    link_map* map = nullptr;
-    if (dladdr1(caller, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0 &&
-        map != nullptr && map->l_name != nullptr && map->l_name[0] != '\0') {
-      p = find_in(map->l_name, name);
+  const std::uint64_t key = route_key(index, reinterpret_cast<std::uintptr_t>(caller));
+  const std::uint64_t route = route_slot(key).load(std::memory_order_acquire);
+  if ((route & ~std::uint64_t{0xff}) == key && route != key) {
+    if (void* p = g_providers[route & 0xff].functions[index].load(std::memory_order_acquire)) {
+      return p;
     }
   }
-  const char* const runtime_libraries[] = {"libcudart.so.13", "libcudart.so.12",
-                                           "libcudart.so.11.0"};
-  const char* const driver_libraries[] = {"libcuda.so.1"};
-  if (kApis[index].layer == recording::Layer::kRuntime) {
-    for (const char* library : runtime_libraries) {
-      if (p == nullptr || p == kHooks[index]) p = find_in(library, name);
-    }
-  } else {
-    for (const char* library : driver_libraries) {
-      if (p == nullptr || p == kHooks[index]) p = find_in(library, name);
-    }
+  runtime::KeepErrno keep;
+  ensure_started();
+  return look_up(index, reinterpret_cast<std::uintptr_t>(caller));
+}
+
+void* resolve_for_registration(ApiId id, void* caller) noexcept {
+  static constinit std::atomic<unsigned long long> checked{0};
+  const auto index = static_cast<std::size_t>(id);
+  ensure_started();
+  const unsigned long long loaded = load_count().loaded;
+  if (checked.exchange(loaded, std::memory_order_acq_rel) != loaded) {
+    Candidate c[kMaxCandidates];
+    const std::size_t n = find_candidates(kApis[index].name, c);
+    if (n != 0 && !same_for_all(c, n)) split_layer(kApis[index].layer);
   }
-  dlerror();  // what was not found on the way is not the program's error
-  if (p == kHooks[index]) p = nullptr;
-  void* expected = nullptr;
-  if (p != nullptr) g_real[index].compare_exchange_strong(expected, p, std::memory_order_acq_rel);
-  return g_real[index].load(std::memory_order_acquire);
+  if (void* p = g_real[index].load(std::memory_order_acquire)) return p;
+  return resolve(id, caller);
+}
+
+bool is_in_scope_of(ApiId id, const void* caller) noexcept {
+  Candidate c[kMaxCandidates];
+  const std::size_t n = find_candidates(kApis[static_cast<std::size_t>(id)].name, c);
+  const Object from = object_at(reinterpret_cast<std::uintptr_t>(caller));
+  for (std::size_t i = 0; i < n; ++i) {
+    if (distance(from, c[i].object) != kNotNeeded) return true;
+  }
+  return false;
+}
+
+void forget_unloaded() noexcept {
+  static constinit std::atomic<unsigned long long> seen{0};
+  const unsigned long long unloaded = load_count().unloaded;
+  if (seen.exchange(unloaded, std::memory_order_acq_rel) == unloaded) return;
+  bool alive[kProviders] = {true};
+  for_each_object([&](const Object& o) {
+    for (std::size_t i = 1; i < kProviders; ++i) {
+      const runtime::CodeRange& range = runtime::g_cuda_code[i];
+      if (range.begin.load(std::memory_order_acquire) == o.begin &&
+          range.end.load(std::memory_order_acquire) == o.end) {
+        alive[i] = true;
+      }
+    }
+    return false;
+  });
+  for (std::size_t i = 1; i < kProviders; ++i) {
+    runtime::CodeRange& range = runtime::g_cuda_code[i];
+    const std::uintptr_t begin = range.begin.load(std::memory_order_acquire);
+    const std::uintptr_t end = range.end.load(std::memory_order_acquire);
+    if (begin == 0 || alive[i]) continue;
+    const auto forget = [&](std::atomic<void*>& function) {
+      void* p = function.load(std::memory_order_acquire);
+      const auto address = reinterpret_cast<std::uintptr_t>(p);
+      if (address >= begin && address < end) {
+        function.compare_exchange_strong(p, nullptr, std::memory_order_acq_rel);
+      }
+    };
+    for (std::size_t k = 0; k < kApiCount; ++k) {
+      forget(g_real[k]);
+      forget(g_default[k]);
+      g_providers[i].functions[k].store(nullptr, std::memory_order_release);
+    }
+    for (std::atomic<std::uint64_t>& route : g_routes) route.store(0, std::memory_order_release);
+    range.end.store(0, std::memory_order_release);
+    range.begin.store(0, std::memory_order_release);
+  }
 }
 
 ApiId find_api(const char* name) noexcept {
@@ -93,10 +334,31 @@ ApiId find_api(const char* name) noexcept {
 void* hook_for(ApiId id, void* real) noexcept {
   const auto index = static_cast<std::size_t>(id);
   if (real == nullptr || real == kHooks[index]) return real;
-  void* expected = nullptr;
-  if (g_real[index].compare_exchange_strong(expected, real, std::memory_order_acq_rel) ||
-      expected == real) {
-    return kHooks[index];
+  // Not the first that asks decides what is behind the hook, but what callers are bound to.
+  void* known = g_real[index].load(std::memory_order_acquire);
+  if (known == nullptr) known = resolve(id, nullptr);
+  if (known == nullptr) {
+    if (!g_real[index].compare_exchange_strong(known, real, std::memory_order_acq_rel)) {
+      return known == real ? kHooks[index] : real;
+    }
+    known = real;
+  }
+  return known == real ? kHooks[index] : real;
+}
+
+void* hook_for_same(ApiId id, void* real) noexcept {
+  const auto index = static_cast<std::size_t>(id);
+  if (hook_for(id, real) == kHooks[index]) return kHooks[index];
+  const void* known = g_real[index].load(std::memory_order_acquire);
+  if (known == nullptr) return real;
+  for (const runtime::CodeRange& range : runtime::g_cuda_code) {
+    const std::uintptr_t begin = range.begin.load(std::memory_order_acquire);
+    const std::uintptr_t end = range.end.load(std::memory_order_acquire);
+    const auto inside = [&](const void* p) {
+      const auto a = reinterpret_cast<std::uintptr_t>(p);
+      return begin != 0 && a >= begin && a < end;
+    };
+    if (inside(known)) return inside(real) ? kHooks[index] : real;
   }
   return real;
 }

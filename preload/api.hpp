@@ -44,10 +44,25 @@ extern void* const kHooks[kApiCount];  // addresses of the exported functions
 // The real functions; null until first needed.
 extern constinit std::atomic<void*> g_real[kApiCount];
 
-// Finds the real function as the program itself would have: next in the global scope, else in the
-// scope of the caller's own dependencies (libraries loaded RTLD_LOCAL), else in a CUDA library that
-// is loaded. nullptr: there is none.
+// Where the library begins: from its constructor, or from the first hook that is called, whichever
+// is earlier. Constructors of the program's own libraries run before ours.
+void ensure_started() noexcept;
+
+// Finds the real function that the caller would have been bound to. Nothing here waits for the
+// loader's lock (preload/objects.hpp). nullptr: there is none.
 void* resolve(ApiId id, void* caller) noexcept;
+// The same, where a wrong answer mixes two runtimes: also sees that a second one was loaded.
+void* resolve_for_registration(ApiId id, void* caller) noexcept;
+// Is the function there for this caller by its own dependencies, outside of the global scope?
+bool is_in_scope_of(ApiId id, const void* caller) noexcept;
+// What the driver's library, if it is loaded, exports under this name.
+void* find_in_driver(const char* name) noexcept;
+
+// Before a dlclose(): the driver stays loaded once the recorder has functions of it.
+void keep_driver() noexcept;
+// After a dlclose(): functions of libraries that are gone are looked for again. No other library is
+// kept loaded by us.
+void forget_unloaded() noexcept;
 
 template <class Function>
 [[gnu::always_inline]] inline Function* real(ApiId id) noexcept {
@@ -56,14 +71,17 @@ template <class Function>
   return reinterpret_cast<Function*>(p);
 }
 
-// libc's dlsym, not ours.
+// The next dlsym after ours: libc's, or that of another preloaded library.
 runtime::FindSymbol real_dlsym() noexcept;
 
 // Id of an exported name; kCount: not hooked.
 ApiId find_api(const char* name) noexcept;
 
-// The program was given `real` under this name by dlsym or cuGetProcAddress: what it shall get
-// instead. `real` itself where another function of that name is already behind the hook.
+// The program was given `real` under this name by dlsym: what it shall get instead. `real` itself
+// where the hook would lead to another function.
 void* hook_for(ApiId id, void* real) noexcept;
+// As hook_for, for an answer of the driver that is known to be this function, though perhaps by
+// another address than the exported one.
+void* hook_for_same(ApiId id, void* real) noexcept;
 
 }  // namespace gpubusy::preload

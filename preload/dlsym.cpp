@@ -6,36 +6,90 @@
 // makes libraries find themselves (LLVM OpenMP's ompt_start_tool then loops for ever).
 #include <dlfcn.h>
 
+#include <cstdint>
+
 #include "preload/api.hpp"
+#include "preload/objects.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/recorder.hpp"
 
 namespace gpubusy::preload {
 namespace {
 
-// The hook for (handle, name), or nullptr: leave it to libc, whose error text the program may want.
-void* hooked_symbol(void* handle, const char* name) noexcept {
-  if (handle == RTLD_NEXT || handle == RTLD_DEFAULT || runtime::mode() == runtime::Mode::kOff) {
-    return nullptr;
-  }
+void* const kLeaveIt = nullptr;                                   // to libc
+void* const kNone = reinterpret_cast<void*>(~std::uintptr_t{0});  // null, libc's error is set
+
+// Would the name be found in the global scope, or in the caller's own, if this library were not
+// there? If not, libc's error for that is left behind. What libc cannot be made to leave out is a
+// weak reference: it is bound to the hook also where there is no CUDA.
+bool exists_without_us(ApiId id, const char* name, void* caller) noexcept {
+  if (real_dlsym()(RTLD_NEXT, name) != nullptr) return true;
+  return caller != nullptr && is_in_scope_of(id, caller);
+}
+
+// The answer for (handle, name).
+void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
   const ApiId id = find_api(name);
-  if (id == ApiId::kCount) return nullptr;
+  if (id == ApiId::kCount) return kLeaveIt;
   runtime::KeepErrno keep;
-  return hook_for(id, real_dlsym()(handle, name));
+  ensure_started();
+  const auto index = static_cast<std::size_t>(id);
+  // Behind this library RTLD_NEXT does not find it.
+  if (handle == RTLD_NEXT && !is_before_us(caller)) return kLeaveIt;
+  if (handle == RTLD_NEXT || handle == RTLD_DEFAULT) {
+    return exists_without_us(id, name, caller) ? kLeaveIt : kNone;
+  }
+  void* p = real_dlsym()(handle, name);
+  if (p == nullptr) return kLeaveIt;
+  if (p == kHooks[index]) return exists_without_us(id, name, nullptr) ? p : kNone;
+  return runtime::mode() == runtime::Mode::kOff ? p : hook_for(id, p);
+}
+
+void* look_up_for_us(void*, const char* name) noexcept {
+  void* p = nullptr;
+  for_each_object([&](const Object& o) {
+    if (!is_own_code(o.begin)) p = find_function(o, name);
+    return p != nullptr;
+  });
+  return p;
 }
 
 }  // namespace
 }  // namespace gpubusy::preload
 
-extern "C" [[gnu::used]] void* gpubusy_hooked_symbol(void* handle, const char* name) noexcept {
-  return gpubusy::preload::hooked_symbol(handle, name);
+extern "C" [[gnu::used]] void* gpubusy_hooked_symbol(void* handle, const char* name,
+                                                     void* caller) noexcept {
+  return gpubusy::preload::hooked_symbol(handle, name, caller);
 }
-extern "C" [[gnu::used]] void* gpubusy_real_dlsym() noexcept {
-  return reinterpret_cast<void*>(gpubusy::preload::real_dlsym());
+// What dlsym jumps to. The recorder's own look-ups (of the interpreter, in the middle of the
+// program's calls) neither wait for the loader nor touch the error that dlerror() will tell.
+extern "C" [[gnu::used]] void* gpubusy_real_dlsym(const void* caller) noexcept {
+  using namespace gpubusy::preload;
+  if (is_own_code(reinterpret_cast<std::uintptr_t>(caller))) {
+    return reinterpret_cast<void*>(&look_up_for_us);
+  }
+  return reinterpret_cast<void*>(real_dlsym());
 }
 
-// Names that begin with "cu" ask hooked_symbol(); its answer is returned, or all registers are put
-// back and libc's dlsym is jumped to.
+// dlclose, because a real function may go with its library. Libraries are not kept loaded, all but
+// the driver: a program may count on their end, and on a fresh start when it loads them again. Here
+// the loader may be asked: the program is about to do so itself.
+extern "C" [[gnu::visibility("default")]] int dlclose(void* handle) {
+  static constinit std::atomic<void*> found{nullptr};
+  void* f = found.load(std::memory_order_acquire);
+  if (f == nullptr) {
+    f = gpubusy::preload::next_function("dlclose");
+    found.store(f, std::memory_order_release);
+  }
+  gpubusy::preload::keep_driver();
+  const int result = reinterpret_cast<int (*)(void*)>(f)(handle);
+  gpubusy::runtime::KeepErrno keep;
+  gpubusy::preload::forget_unloaded();
+  return result;
+}
+
+// Names that begin with "cu" ask hooked_symbol(); its answer is returned (-1: null), or all
+// registers are put back and libc's dlsym is jumped to.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -56,10 +110,12 @@ dlsym:
   jne 1f
   cmpb $'u', 1(%rsi)
   jne 1f
+  movq 24(%rsp), %rdx
   call gpubusy_hooked_symbol
   testq %rax, %rax
   jne 2f
 1:
+  movq 24(%rsp), %rdi
   call gpubusy_real_dlsym
   addq $8, %rsp
   .cfi_adjust_cfa_offset -8
@@ -70,6 +126,10 @@ dlsym:
   jmp *%rax
   .cfi_adjust_cfa_offset 24
 2:
+  cmpq $-1, %rax
+  jne 3f
+  xorl %eax, %eax
+3:
   addq $24, %rsp
   .cfi_adjust_cfa_offset -24
   ret
@@ -94,15 +154,19 @@ dlsym:
   ldrb w2, [x1, #1]
   cmp w2, #'u'
   b.ne 1f
+  mov x2, x30
   bl gpubusy_hooked_symbol
   cbnz x0, 2f
 1:
+  ldr x0, [sp, #8]
   bl gpubusy_real_dlsym
   mov x16, x0
   ldp x0, x1, [sp, #16]
   ldp x29, x30, [sp], #32
   br x16
 2:
+  cmn x0, #1
+  csel x0, xzr, x0, eq
   ldp x29, x30, [sp], #32
   ret
   .cfi_endproc

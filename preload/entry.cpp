@@ -7,10 +7,7 @@
 
 namespace {
 
-[[gnu::constructor]] void start() {
-  using namespace gpubusy;
-  runtime::start_up({preload::kApis, preload::kApiCount, preload::real_dlsym()});
-}
+[[gnu::constructor]] void start() { gpubusy::preload::ensure_started(); }
 
 // exit() has run our atexit handler already; this is for a library that is unloaded otherwise.
 [[gnu::destructor]] void finish() { gpubusy::runtime::finish_process(); }

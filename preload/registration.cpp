@@ -12,12 +12,22 @@
 using namespace gpubusy::preload;
 namespace runtime = gpubusy::runtime;
 
+namespace {
+
+template <class Function>
+[[gnu::always_inline]] inline Function* real_registration(ApiId id) noexcept {
+  // The handle of a module belongs to the libcudart that made it.
+  return reinterpret_cast<Function*>(resolve_for_registration(id, __builtin_return_address(0)));
+}
+
+}  // namespace
+
 extern "C" [[gnu::visibility("default")]] void __cudaRegisterFunction(
     void** module, const char* host_function, char* device_function, const char* device_name,
     int thread_limit, uint3* thread_id, uint3* block_id, dim3* block, dim3* grid, int* warp_size) {
   using Function = void(void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*, dim3*,
                         int*);
-  if (auto* real_function = real<Function>(ApiId::__cudaRegisterFunction)) {
+  if (auto* real_function = real_registration<Function>(ApiId::__cudaRegisterFunction)) {
     real_function(module, host_function, device_function, device_name, thread_limit, thread_id,
                   block_id, block, grid, warp_size);
   }
@@ -27,9 +37,8 @@ extern "C" [[gnu::visibility("default")]] void __cudaRegisterFunction(
 }
 
 extern "C" [[gnu::visibility("default")]] void __cudaUnregisterFatBinary(void** module) {
-  if (runtime::mode() != runtime::Mode::kOff) runtime::unregister_module(module);
   using Function = void(void**);
-  if (auto* real_function = real<Function>(ApiId::__cudaUnregisterFatBinary)) {
-    real_function(module);
-  }
+  auto* real_function = real_registration<Function>(ApiId::__cudaUnregisterFatBinary);
+  if (runtime::mode() != runtime::Mode::kOff) runtime::unregister_module(module);
+  if (real_function != nullptr) real_function(module);
 }

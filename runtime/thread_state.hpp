@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "recording/writer.hpp"
@@ -28,8 +29,8 @@ struct ThreadState {
 // out of a small surplus that other libraries need too.
 struct ThreadLocal {
   ThreadState* state;
-  std::uintptr_t busy;  // stack address of the hook that the thread is inside; 0: of none
-  bool in_step;   // the last launch of this thread was made by an optimizer's step
+  std::uintptr_t busy;  // stack address of the hook that the thread is inside, or 0; kInRealCall
+  bool in_step;         // the last launch of this thread was made by an optimizer's step
   std::int16_t device;  // current device + 1; 0: not known, ask
 };
 extern constinit thread_local ThreadLocal t_local __attribute__((tls_model("initial-exec")));
@@ -44,16 +45,50 @@ extern constinit thread_local ThreadLocal t_local __attribute__((tls_model("init
   return sp;
 }
 
-// Is this call made from inside another hook (then it goes straight through)? A hook that was left
-// by longjmp could not say so, but its stack is gone: the caller now stands above it.
-[[gnu::always_inline]] inline bool is_nested() noexcept {
-  return t_local.busy != 0 && stack_address() < t_local.busy;
+// Where the real CUDA functions are, and this library: filled by the preload part. A slot whose
+// begin is 0 is free.
+struct CodeRange {
+  std::atomic<std::uintptr_t> begin{0}, end{0};
+};
+inline constexpr std::size_t kCodeRanges = 8;
+inline constinit CodeRange g_cuda_code[kCodeRanges] = {};
+
+inline bool is_cuda_code(const void* address) noexcept {
+  const auto a = reinterpret_cast<std::uintptr_t>(address);
+  for (const CodeRange& range : g_cuda_code) {
+    const std::uintptr_t begin = range.begin.load(std::memory_order_acquire);
+    if (begin != 0 && a >= begin && a < range.end.load(std::memory_order_acquire)) return true;
+  }
+  return false;
 }
+
+// In t_local.busy: the hook is inside the real call, not in code of ours. Stack addresses are even.
+inline constexpr std::uintptr_t kInRealCall = 1;
+
+// Is this call made from inside another hook (then it goes straight through)? While our own code
+// runs, every call on this stack is (a signal handler's). Inside the real call only CUDA's own
+// calls are: whatever else calls is a callback of the program, or the program after a longjmp out
+// of the hook, which no hook can notice; its old address then says nothing.
+[[gnu::always_inline]] inline bool is_nested() noexcept {
+  const std::uintptr_t busy = t_local.busy;
+  if (busy == 0) [[likely]]
+    return false;
+  if (stack_address() >= busy) return false;
+  return (busy & kInRealCall) == 0 || is_cuda_code(__builtin_return_address(0));
+}
+
+// Round the real call. What enter gives is for leave: a hook inside may have cleared busy.
+inline std::uintptr_t enter_real_call() noexcept {
+  const std::uintptr_t busy = t_local.busy;
+  t_local.busy = busy | kInRealCall;
+  return busy;
+}
+inline void leave_real_call(std::uintptr_t busy) noexcept { t_local.busy = busy; }
 
 // For our own work outside of a hook: CUDA calls that it makes are not the program's.
 class OwnWork {
  public:
-  OwnWork() noexcept : before_(t_local.busy) { t_local.busy = ~std::uintptr_t{0}; }
+  OwnWork() noexcept : before_(t_local.busy) { t_local.busy = ~kInRealCall; }
   ~OwnWork() { t_local.busy = before_; }
   OwnWork(const OwnWork&) = delete;
   OwnWork& operator=(const OwnWork&) = delete;
@@ -65,14 +100,15 @@ class OwnWork {
 ThreadState* make_thread_state() noexcept;
 // The calling thread's state, made on demand; nullptr without memory.
 inline ThreadState* thread_state() noexcept {
-  if (t_local.state != nullptr) [[likely]] return t_local.state;
+  if (t_local.state != nullptr) [[likely]]
+    return t_local.state;
   return make_thread_state();
 }
 
 // Head of the list; ended states stay in it until release_ended().
 ThreadState* all_thread_states() noexcept;
 
-void install_thread_exit() noexcept;       // once per process
+void install_thread_exit() noexcept;  // once per process
 void forget_threads_after_fork() noexcept;
 
 }  // namespace gpubusy::runtime

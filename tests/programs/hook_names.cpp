@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Prints the exported names of the hook table, straight from its rows, to compare with nm -D.
+// Prints the exported names of the hook table, straight from its rows, to compare with nm -D; and
+// dlclose, which is exported to notice that real functions go.
 #include <cstdio>
 
 int main() {
@@ -15,4 +16,5 @@ int main() {
 #define OWN(symbol, category) EACH(symbol)
 #include "preload/hooks/cuda_runtime.def"
 #include "preload/hooks/cuda_driver.def"
+  EACH(dlclose)
 }
