@@ -58,7 +58,9 @@ template <recording::Category kCategory, class Call, class Payload>
   GPUBUSY_RESET_ON_UNWIND();
   runtime::CallScope scope(site);
   scope.start();
+  const std::uintptr_t busy = runtime::enter_real_call();
   const auto result = call();
+  runtime::leave_real_call(busy);
   runtime::KeepErrno keep;
   const int code = static_cast<int>(result);
   scope.stop(code);
