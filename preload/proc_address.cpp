@@ -4,7 +4,6 @@
 // function answers first; where its answer is a function of the hook table, the hook is given
 // instead. Errors, unknown names and outputs stay exactly the driver's.
 #include <cuda.h>
-#include <dlfcn.h>
 #include <string.h>
 
 #include "preload/api.hpp"
@@ -39,32 +38,56 @@ bool is_per_thread(const char* exported) noexcept {
          (strcmp(exported + n - 5, "_ptsz") == 0 || strcmp(exported + n - 5, "_ptds") == 0);
 }
 
-// Where the driver hands out another entry point than the one it exports. The functions of the
-// table kept their parameters across versions, all but cuGetProcAddress itself.
-bool fits_request(ApiId id, int version, cuuint64_t flags) noexcept {
-  if (id == ApiId::cuGetProcAddress) return version < kSecondSince;
-  if (id == ApiId::cuGetProcAddress_v2) return version >= kSecondSince;
-  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-  return !per_thread || is_per_thread(kApis[static_cast<std::size_t>(id)].name);
+// The versions for which a base name means this function: [since, until).
+struct Versions {
+  int since, until;
+};
+Versions versions(const char* exported) noexcept {
+  constexpr int kAny = 0x7fffffff;
+  struct Row {
+    const char* name;
+    Versions versions;
+  };
+  static constexpr Row kRows[] = {
+      {"cuGetProcAddress", {0, kSecondSince}},    {"cuGetProcAddress_v2", {kSecondSince, kAny}},
+      {"cuCtxSynchronize", {0, 13000}},  // then with a context as parameter
+      {"cuStreamBeginCapture_v2", {10010, kAny}}, {"cuStreamBeginCapture_v2_ptsz", {10010, kAny}},
+      {"cuMemHostRegister_v2", {6050, kAny}},     {"cuStreamDestroy_v2", {4000, kAny}},
+      {"cuCtxPushCurrent_v2", {4000, kAny}},      {"cuCtxPopCurrent_v2", {4000, kAny}},
+  };
+  for (const Row& row : kRows) {
+    if (strcmp(row.name, exported) == 0) return row.versions;
+  }
+  // All others that have a _v2 got it with CUDA 3.2.
+  return {strstr(exported, "_v2") != nullptr ? 3020 : 0, kAny};
+}
+
+// Where the driver hands out another entry point than the one it exports.
+bool fits_request(ApiId id, int version, bool per_thread) noexcept {
+  const char* name = kApis[static_cast<std::size_t>(id)].name;
+  const Versions v = versions(name);
+  return version >= v.since && version < v.until && is_per_thread(name) == per_thread;
 }
 
 void* substitute(const char* symbol, void* real, int version, cuuint64_t flags) noexcept {
   runtime::KeepErrno keep;
-  ApiId fitting = ApiId::kCount;
-  void* handle = nullptr;
+  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+  ApiId fitting = ApiId::kCount, without_variant = ApiId::kCount;
+  bool has_variant = false;
   for (std::size_t i = static_cast<std::size_t>(ApiId::kRuntimeCount); i < kApiCount; ++i) {
     if (!has_base(kApis[i].name, symbol)) continue;
     const auto id = static_cast<ApiId>(i);
-    if (handle == nullptr) handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-    void* exported = handle == nullptr ? nullptr : real_dlsym()(handle, kApis[i].name);
-    if (exported == real || g_real[i].load(std::memory_order_acquire) == real) {
-      dlerror();
+    if (g_real[i].load(std::memory_order_acquire) == real ||
+        find_in_driver(kApis[i].name) == real) {
       return hook_for(id, real);
     }
-    if (fitting == ApiId::kCount && fits_request(id, version, flags)) fitting = id;
+    if (fitting == ApiId::kCount && fits_request(id, version, per_thread)) fitting = id;
+    if (without_variant == ApiId::kCount && fits_request(id, version, false)) without_variant = id;
+    has_variant = has_variant || is_per_thread(kApis[i].name);
   }
-  if (handle != nullptr) dlerror();
-  return fitting == ApiId::kCount ? real : hook_for(fitting, real);
+  // Functions without a stream have no variant for the per-thread default stream.
+  if (fitting == ApiId::kCount && !has_variant) fitting = without_variant;
+  return fitting == ApiId::kCount ? real : hook_for_same(fitting, real);
 }
 
 template <class Call>
