@@ -147,6 +147,13 @@ void warn_about_process(const Recording& recording, ProcessReport& report) {
 
 void warn_about_steps(ProcessReport& report) {
   auto& out = report.warnings;
+  if (report.has_steps() && report.earlier_busy_ns * 2 > report.wall_ns) {
+    out.push_back(fmt::format(
+        "The host runs far ahead of the GPU: for {:.0f} % of the windows the GPU worked on launches "
+        "from before the recording. The length of a step is the host's, not the GPU's; record more "
+        "steps (--active).",
+        100 * report.share(report.earlier_busy_ns)));
+  }
   if (report.calls == 0) {
     out.push_back(
         "No CUDA call was intercepted: the program made none, or none outside windows of the "

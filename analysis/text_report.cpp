@@ -382,9 +382,10 @@ void coverage(Page& page, const ProcessReport& p) {
                               : ""));
   }
   if (p.has_steps() && p.other_steps > 1) {
-    page.wrapped("  ", fmt::format("The {} steps outside took {} ms (median): what differs is what "
-                                   "recording costs, and warm-up.",
-                                   p.other_steps, number(p.other_step_ms.median)));
+    page.wrapped("  ", fmt::format("Median step in the windows {} ms, of the {} outside {} ms: what "
+                                   "recording costs, warm-up, and how far the host ran ahead.",
+                                   number(p.step_ms.median), p.other_steps,
+                                   number(p.other_step_ms.median)));
   }
   if (p.time_source == recording::TimeSource::kEvents) {
     page.wrapped("  ",

@@ -81,7 +81,7 @@ std::string cost_text(const Finding& finding, const ProcessReport& report) {
   if (!report.has_steps()) {
     return fmt::format("{:.1f} ms ({:.1f} %)", ms(finding.total_ns), percent(finding.share));
   }
-  return fmt::format("{:.2f} ms per step ({:.1f} %; by step {:.1f} to {:.1f} %)",
+  return fmt::format("{:.2f} ms in the median step ({:.1f} %; by step {:.1f} to {:.1f} %)",
                      finding.ms_of_step.median, percent(finding.share_of_step.median),
                      percent(finding.share_of_step.minimum),
                      percent(finding.share_of_step.maximum));
@@ -115,9 +115,11 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
                             : "the work that follows is no copy from the host, so it may be "
                               "something other than input.";
   finding.cure =
-      "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, pin_memory=True, "
-      "persistent_workers=True) and .to(device, non_blocking=True); if the loader has workers "
-      "already, make a batch cheaper or add workers.";
+      input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
+              "pin_memory=True, persistent_workers=True) and .to(device, non_blocking=True); if the "
+              "loader has workers already, make a batch cheaper or add workers."
+            : "See what the program does between these two lines; if it loads data, prepare it in "
+              "DataLoader workers, else move it off the launching thread.";
   return finding;
 }
 
@@ -312,8 +314,46 @@ std::optional<Finding> unknown_time(const ProcessReport& report) {
   return finding;
 }
 
+// Busy, but not with kernels. Work from before the recording is of unknown kind and taken for
+// kernels here: only what was seen is blamed.
+bool copies_fill_busy_time(const ProcessReport& report) {
+  return (report.kernel_busy_ns + report.earlier_busy_ns) * 2 < report.busy_ns;
+}
+
+std::optional<Finding> copy_bound(const ProcessReport& report) {
+  if (report.share(report.busy_ns) < kBusyShare || !copies_fill_busy_time(report)) {
+    return std::nullopt;
+  }
+  const CopyRow* most = nullptr;
+  for (const CopyRow& row : report.summary.copies) {
+    if (most == nullptr || row.device_ns > most->device_ns) most = &row;
+  }
+  if (most == nullptr) return std::nullopt;
+  Finding finding;
+  finding.id = "copy_bound";
+  finding.title = "The GPU is busy with copies, not with kernels";
+  finding.total_ns = report.busy_ns - report.kernel_busy_ns;
+  finding.share = report.share(finding.total_ns);
+  finding.before = most->line;
+  finding.where = to_text(most->line);
+  const Per per(report);
+  finding.evidence = fmt::format(
+      "Busy {:.1f} %, but only {:.1f} % with kernels. Most is {} {} copies, {:.2f} ms{} at {:.1f} "
+      "GB/s.",
+      percent(report.share(report.busy_ns)), percent(report.share(report.kernel_busy_ns)),
+      most->count, direction_name(most->direction), per.ms_of(most->device_ns), per.word,
+      most->gigabytes_per_second());
+  finding.cure =
+      "Move less: convert and augment on the GPU, send smaller types (uint8 instead of float32), "
+      "keep on the GPU what does not change; then overlap the rest with kernels "
+      "(pin_memory, non_blocking=True, a prefetching stream).";
+  return finding;
+}
+
 std::optional<Finding> gpu_busy(const ProcessReport& report) {
-  if (report.share(report.busy_ns) < kBusyShare) return std::nullopt;
+  if (report.share(report.busy_ns) < kBusyShare || copies_fill_busy_time(report)) {
+    return std::nullopt;
+  }
   Finding finding;
   finding.id = "gpu_busy";
   finding.problem = false;
@@ -376,6 +416,7 @@ constexpr Rule kRules[] = {
     {"allocation_churn", true, allocation_churn},
     {"blocked_calls", true, blocked_calls},
     {"host_elsewhere", true, host_elsewhere},
+    {"copy_bound", true, copy_bound},
     {"gpu_busy", true, gpu_busy},
     {"unknown", true, unknown_time},
     {"host_outside", false, host_outside},

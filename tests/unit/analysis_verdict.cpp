@@ -187,6 +187,26 @@ TEST(AnalysisVerdict, GraphsAreNotLaunchBoundAndTheirKernelsAreNotLost) {
   EXPECT_EQ(r.summary.kernels.at(0).name, "CUDA graph 1");
 }
 
+TEST(AnalysisVerdict, CopiesThatKeepTheGpuBusyAreNotComputing) {
+  RecordingBuilder b;
+  const std::uint32_t k = b.kernel("small");
+  CallOptions load;
+  load.python_stack = b.frame(0, kScript, "main", 21);
+  const ProcessReport r = loop(b, 10, [&](std::uint64_t t) {
+    b.device_time(b.copy(t, t + 10'000, 64'000'000, CopyDirection::kHostToDevice,
+                         MemoryKind::kPinned, true, load),
+                  t + 5'000, t + 4 * kMs + 5'000, load);
+    b.device_time(b.launch(t + 20'000, t + 30'000, k), t + 4 * kMs + 5'000, t + 4 * kMs + 105'000);
+    b.sync(t + 40'000, t + 4 * kMs + 110'000);
+    return 4 * kMs + 115'000;
+  });
+  ASSERT_THAT(ids(r), ElementsAre("copy_bound"));
+  EXPECT_TRUE(r.findings[0].problem);
+  EXPECT_EQ(r.findings[0].where, "train.py:21 (main)");
+  EXPECT_THAT(r.findings[0].evidence, HasSubstr("only 2.4 % with kernels"));
+  EXPECT_THAT(r.findings[0].evidence, HasSubstr("HtoD copies, 4.00 ms per step at 16.0 GB/s"));
+}
+
 TEST(AnalysisVerdict, AllocationChurn) {
   // D05: malloc fails, blocks are freed, malloc again, in every step.
   RecordingBuilder b;
