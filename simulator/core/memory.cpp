@@ -29,7 +29,8 @@ void* Memory::allocate(std::size_t size, MemoryKind kind, int device, unsigned f
   const auto address = reinterpret_cast<std::uintptr_t>(base);
   std::unique_lock lock(lock_);
   allocations_[address] = {address, size, kind,   static_cast<std::int16_t>(device),
-                           flags,   true, pooled, next_id_++};
+                           flags,   true, pooled, next_id_++,
+                           false};
   if (kind == MemoryKind::kDevice && !pooled) used_[device] += size;
   return base;
 }
@@ -44,8 +45,8 @@ bool Memory::register_host(void* base, std::size_t size, int device, unsigned fl
     if (before.base + before.size > address) return false;
   }
   allocations_[address] = {
-      address, size,  MemoryKind::kPinned, static_cast<std::int16_t>(device), flags,
-      false,   false, next_id_++};
+      address,    size, MemoryKind::kPinned, static_cast<std::int16_t>(device), flags, false, false,
+      next_id_++, false};
   return true;
 }
 
@@ -58,7 +59,8 @@ Allocation Memory::remove(const void* base, MemoryKind kind, bool registered) {
     const Allocation& allocation = found->second;
     const bool fits = kind == allocation.kind ||
                       (kind == MemoryKind::kDevice && allocation.kind == MemoryKind::kManaged);
-    if (!fits || allocation.is_ours == registered || allocation.is_pooled) return {};
+    if (!fits || allocation.is_ours == registered || allocation.is_pooled || allocation.is_range)
+      return {};
     removed = allocation;
     if (removed.kind == MemoryKind::kDevice) used_[removed.device] -= removed.size;
     writes_.erase(writes_.lower_bound(removed.base),
@@ -76,6 +78,63 @@ Allocation Memory::find(const void* pointer) const {
   if (next == allocations_.begin()) return {};
   const Allocation& candidate = std::prev(next)->second;
   return address < candidate.base + candidate.size ? candidate : Allocation{};
+}
+
+void* Memory::reserve_range(std::size_t size, std::size_t alignment) {
+  size = rounded(size);
+  const std::size_t more = alignment > kGranularity ? alignment : 0;
+  void* start =
+      mmap(nullptr, size + more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  auto base = reinterpret_cast<std::uintptr_t>(start);
+  if (more != 0) {
+    const std::uintptr_t aligned = (base + more - 1) / more * more;
+    if (aligned > base) munmap(start, aligned - base);
+    if (base + more > aligned) {
+      munmap(reinterpret_cast<void*>(aligned + size), base + more - aligned);
+    }
+    base = aligned;
+  }
+  std::unique_lock lock(lock_);
+  allocations_[base] = {base, size, MemoryKind::kDevice, 0, 0, true, false, next_id_++, true};
+  return reinterpret_cast<void*>(base);
+}
+
+bool Memory::release_range(const void* base, std::size_t size) {
+  std::unique_lock lock(lock_);
+  const auto found = allocations_.find(reinterpret_cast<std::uintptr_t>(base));
+  if (found == allocations_.end() || !found->second.is_range ||
+      found->second.size != rounded(size)) {
+    return false;
+  }
+  munmap(reinterpret_cast<void*>(found->second.base), found->second.size);
+  allocations_.erase(found);
+  return true;
+}
+
+bool Memory::map_in_range(void* address, std::size_t size, int device) {
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  std::unique_lock lock(lock_);
+  auto next = allocations_.upper_bound(start);
+  if (next == allocations_.begin()) return false;
+  Allocation& range = std::prev(next)->second;
+  if (!range.is_range || start + size > range.base + range.size) return false;
+  range.device = static_cast<std::int16_t>(device);
+  return mprotect(address, size, PROT_READ | PROT_WRITE) == 0;
+}
+
+bool Memory::unmap_in_range(void* address, std::size_t size) {
+  const Allocation range = find(address);
+  if (!range.is_range ||
+      reinterpret_cast<std::uintptr_t>(address) + size > range.base + range.size) {
+    return false;
+  }
+  return madvise(address, size, MADV_DONTNEED) == 0 && mprotect(address, size, PROT_NONE) == 0;
+}
+
+void Memory::account(int device, std::ptrdiff_t bytes) {
+  std::unique_lock lock(lock_);
+  used_[device] += static_cast<std::size_t>(bytes);
 }
 
 void* Memory::allocate_pooled(std::size_t size, int device) {

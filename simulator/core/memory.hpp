@@ -29,6 +29,7 @@ struct Allocation {
   bool is_ours = false;    // mapped by us; else registered
   bool is_pooled = false;  // from cuMemAllocAsync
   std::uint64_t id = 0;
+  bool is_range = false;  // reserved address space
 };
 
 class Memory {
@@ -40,6 +41,14 @@ class Memory {
   Allocation remove(const void* base, MemoryKind kind, bool registered);
   // What `pointer` lies in; kPageable with size 0 if unknown.
   Allocation find(const void* pointer) const;
+
+  // Address space first, memory later (cuMemAddressReserve, cuMemMap). A reserved range counts as
+  // one piece of device memory; what is not mapped in it cannot be touched.
+  void* reserve_range(std::size_t size, std::size_t alignment);
+  bool release_range(const void* base, std::size_t size);
+  bool map_in_range(void* address, std::size_t size, int device);
+  bool unmap_in_range(void* address, std::size_t size);
+  void account(int device, std::ptrdiff_t bytes);  // memory that is not mapped yet, or no more
 
   // Stream-ordered memory: freed blocks are kept for reuse, as the driver's pool does.
   void* allocate_pooled(std::size_t size, int device);

@@ -4,9 +4,11 @@
 #include <cuda.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
 #include <new>
@@ -25,6 +27,34 @@ std::once_flag g_once;
 
 constexpr std::uint32_t kLegacyStreamId = 7;
 
+// As the driver reads it: up to the first entry that is no device, or one for the second time.
+std::vector<int> visible_devices(const char* list, int count) {
+  std::vector<int> devices;
+  if (list == nullptr) {
+    for (int i = 0; i < count; ++i) devices.push_back(i);
+    return devices;
+  }
+  for (std::string_view rest = list; !rest.empty();) {
+    const std::string entry(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
+    int chosen = -1;
+    if (entry.starts_with("GPU-")) {
+      for (int i = 0; i < count; ++i) {
+        if (physical_uuid_text(i).starts_with(entry)) chosen = i;
+      }
+    } else {
+      char* end = nullptr;
+      const long number = strtol(entry.c_str(), &end, 10);
+      if (end != entry.c_str() && number >= 0 && number < count) chosen = static_cast<int>(number);
+    }
+    if (chosen < 0) break;
+    // Named twice: the driver then shows no device at all.
+    if (std::find(devices.begin(), devices.end(), chosen) != devices.end()) return {};
+    devices.push_back(chosen);
+  }
+  return devices;
+}
+
 void set_up(Simulation& s) {
   LoadedParameters loaded = load_parameters();
   s.parameters = std::move(loaded.values);
@@ -40,11 +70,14 @@ void set_up(Simulation& s) {
   s.memory_bytes = static_cast<std::size_t>(p.memory_gib * 1073741824.0);
   s.queue_depth = static_cast<std::size_t>(p.queue_depth);
   s.logs = p.log != 0;
-  const int count = static_cast<int>(p.devices);
+  const std::vector<int> visible =
+      visible_devices(getenv("CUDA_VISIBLE_DEVICES"), static_cast<int>(p.devices));
+  const int count = static_cast<int>(visible.size());
   s.truth.configure(p.truth, static_cast<std::uint32_t>(count));
   for (int i = 0; i < count; ++i) {
     auto* device = new Device;
     device->index = i;
+    device->physical = visible[static_cast<std::size_t>(i)];
     device->legacy = new Stream;
     device->legacy->id = kLegacyStreamId;
     device->legacy->device = device;
@@ -94,6 +127,26 @@ Simulation& simulation() noexcept {
     std::call_once(g_once, make);
   }
   return *reinterpret_cast<Simulation*>(g_storage);
+}
+
+void physical_uuid(int physical, char* bytes16) noexcept {
+  constexpr std::string_view kOurs = "gpubusy-sim";
+  std::fill_n(bytes16, 16, '\0');
+  kOurs.copy(bytes16, kOurs.size());
+  bytes16[15] = static_cast<char>(physical);
+}
+
+std::string physical_uuid_text(int physical) {
+  char bytes[16];
+  physical_uuid(physical, bytes);
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char digits[3];
+    snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(bytes[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits;
+  }
+  return text;
 }
 
 std::uint32_t thread_id() noexcept {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "simulator/core/graphs.hpp"
@@ -31,7 +32,8 @@ struct Context {
 };
 
 struct Device {
-  int index = 0;
+  int index = 0;     // among those that the program sees
+  int physical = 0;  // among all: CUDA_VISIBLE_DEVICES chooses
   Stream* legacy = nullptr;
   std::vector<Stream*> streams;  // without the legacy one; the scheduler's mutex guards it
   Context primary;
@@ -54,6 +56,10 @@ struct ThreadState {
   std::uint32_t id = 0;  // as gettid() says; 0: not asked yet
   Stream* per_thread_streams[kMaxDevices] = {};
 };
+// By which a device is known to the system, as NVML writes it.
+void physical_uuid(int physical, char* bytes16) noexcept;
+std::string physical_uuid_text(int physical);
+
 extern constinit thread_local ThreadState t_thread;
 std::uint32_t thread_id() noexcept;
 

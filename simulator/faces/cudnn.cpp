@@ -15,21 +15,8 @@ namespace {
 constexpr std::size_t kVersion = 92000;
 constexpr std::size_t kWorkspaceBytes = 1024;
 
-struct Tensor {
-  cudnnDataType_t type = CUDNN_DATA_FLOAT;
-  int rank = 0;
-  int sizes[CUDNN_DIM_MAX] = {}, strides[CUDNN_DIM_MAX] = {};
-
-  double bytes() const {
-    double count = rank > 0 ? 1 : 0;
-    for (int i = 0; i < rank; ++i) count *= sizes[i];
-    return count * cudnn::element_bytes(type);
-  }
-};
-
-Tensor* tensor_of(const void* descriptor) {
-  return static_cast<Tensor*>(const_cast<void*>(descriptor));
-}
+using cudnn::Tensor;
+using cudnn::tensor_of;
 
 template <class Handle>
 cudnnStatus_t create_tensor(Handle* handle) {

@@ -38,6 +38,23 @@ inline double rate_share(cudnnDataType_t type) {
   return type == CUDNN_DATA_DOUBLE ? 1.0 / 8 : element_bytes(type) <= 2 ? 1 : 1.0 / 2;
 }
 
+// Of tensors and filters.
+struct Tensor {
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  int rank = 0;
+  int sizes[CUDNN_DIM_MAX] = {}, strides[CUDNN_DIM_MAX] = {};
+
+  double bytes() const {
+    double count = rank > 0 ? 1 : 0;
+    for (int i = 0; i < rank; ++i) count *= sizes[i];
+    return count * element_bytes(type);
+  }
+};
+
+inline Tensor* tensor_of(const void* descriptor) {
+  return static_cast<Tensor*>(const_cast<void*>(descriptor));
+}
+
 inline cudnnStatus_t launch(cudnnHandle_t handle, const char* kernel, const Work& work, Dim3 grid) {
   if (handle == nullptr) return CUDNN_STATUS_BAD_PARAM;
   Library::Launch what;

@@ -3,9 +3,6 @@
 
 #include <cuda.h>
 
-#include <cstring>
-#include <string_view>
-
 #include "simulator/core/simulation.hpp"
 
 namespace gpubusy::sim {
@@ -68,7 +65,7 @@ bool device_attribute(int attribute, int device, int* value) noexcept {
     case CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT:
       return set(512);
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      return set(1 + device);
+      return set(device_pci_bus(device));
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
       return set(3);
     case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO:
@@ -88,6 +85,7 @@ bool device_attribute(int attribute, int device, int* value) noexcept {
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
       return set(1);
     default:
@@ -98,10 +96,18 @@ bool device_attribute(int attribute, int device, int* value) noexcept {
 }
 
 void device_uuid(int device, char* bytes16) noexcept {
-  memset(bytes16, 0, 16);
-  constexpr std::string_view kOurs = "gpubusy-sim";
-  kOurs.copy(bytes16, kOurs.size());
-  bytes16[15] = static_cast<char>(device);
+  physical_uuid(simulation().devices[static_cast<std::size_t>(device)]->physical, bytes16);
+}
+
+int device_pci_bus(int device) noexcept {
+  return 1 + simulation().devices[static_cast<std::size_t>(device)]->physical;
+}
+
+int device_at_pci_bus(int bus) noexcept {
+  for (const Device* device : simulation().devices) {
+    if (1 + device->physical == bus) return device->index;
+  }
+  return -1;
 }
 
 }  // namespace gpubusy::sim

@@ -11,5 +11,7 @@ inline constexpr int kDriverVersion = 13000;
 // `attribute`: CUdevice_attribute, of which cudaDeviceAttr is a copy. False: unknown, `value` is 0.
 bool device_attribute(int attribute, int device, int* value) noexcept;
 void device_uuid(int device, char* bytes16) noexcept;
+int device_pci_bus(int device) noexcept;
+int device_at_pci_bus(int bus) noexcept;  // -1: none there
 
 }  // namespace gpubusy::sim

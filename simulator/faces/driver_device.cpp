@@ -24,6 +24,7 @@ std::atomic<std::uint64_t> g_next_context{kMaxDevices + 1};
 
 SIM_DRIVER(cuInit, (unsigned flags), (flags)) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (simulation().devices.empty()) return CUDA_ERROR_NO_DEVICE;
   simulation().initialised.store(true);
   return CUDA_SUCCESS;
 }
@@ -87,7 +88,7 @@ SIM_DRIVER(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device), (uuid, device))
 SIM_DRIVER(cuDeviceGetPCIBusId, (char* id, int length, CUdevice device), (id, length, device)) {
   if (id == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (device_at(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  snprintf(id, static_cast<std::size_t>(length), "0000:%02X:00.0", 1 + device);
+  snprintf(id, static_cast<std::size_t>(length), "0000:%02X:00.0", device_pci_bus(device));
   return CUDA_SUCCESS;
 }
 
@@ -95,9 +96,8 @@ SIM_DRIVER(cuDeviceGetByPCIBusId, (CUdevice * device, const char* id), (device, 
   unsigned domain = 0, bus = 0, slot = 0;
   if (device == nullptr || id == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (sscanf(id, "%x:%x:%x", &domain, &bus, &slot) < 2) return CUDA_ERROR_INVALID_VALUE;
-  if (device_at(static_cast<int>(bus) - 1) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  *device = static_cast<int>(bus) - 1;
-  return CUDA_SUCCESS;
+  *device = device_at_pci_bus(static_cast<int>(bus));
+  return *device < 0 ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
 SIM_DRIVER(cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer), (can, device, peer)) {

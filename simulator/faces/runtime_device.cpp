@@ -184,7 +184,7 @@ SIM_RUNTIME(cudaDeviceGetAttribute, (int* value, cudaDeviceAttr which, int devic
 SIM_RUNTIME(cudaDeviceGetPCIBusId, (char* id, int length, int device), (id, length, device)) {
   if (id == nullptr || length <= 0) return cudaErrorInvalidValue;
   if (!is_device(device)) return cudaErrorInvalidDevice;
-  snprintf(id, static_cast<size_t>(length), "0000:%02X:00.0", 1 + device);
+  snprintf(id, static_cast<size_t>(length), "0000:%02X:00.0", device_pci_bus(device));
   return cudaSuccess;
 }
 
@@ -193,9 +193,8 @@ SIM_RUNTIME(cudaDeviceGetByPCIBusId, (int* device, const char* id), (device, id)
   if (device == nullptr || id == nullptr || sscanf(id, "%x:%x", &domain, &bus) != 2) {
     return cudaErrorInvalidValue;
   }
-  if (!is_device(static_cast<int>(bus) - 1)) return cudaErrorInvalidDevice;
-  *device = static_cast<int>(bus) - 1;
-  return cudaSuccess;
+  *device = device_at_pci_bus(static_cast<int>(bus));
+  return *device < 0 ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
 SIM_RUNTIME(cudaDeviceCanAccessPeer, (int* can, int device, int peer), (can, device, peer)) {

@@ -116,7 +116,7 @@ def write_map(path, libraries, names):
         for library in libraries:
             listed = set(names[library.name]) | set(NO_STATUS.get(library.name, []))
             if library.node is None:
-                node, patterns = "GPUBUSY_SIM_DRIVER", ["gpubusy_sim_api_*"]
+                node, patterns = "GPUBUSY_SIM_DRIVER", ["nvml*"]
             else:
                 node, patterns = library.node, []
             if library.name in ("cublas", "cublasLt", "cudnn"):

@@ -360,6 +360,49 @@ def test_memory_allocators(torch_script):
     assert any(c.name == "cudaMallocAsync" for c in run.log.calls)
 
 
+def test_expandable_segments(torch_script):
+    run = torch_script("""
+x = torch.randn(3_000_000); assert torch.equal(x.cuda().cpu(), x)
+big = [torch.empty(50 << 20, device="cuda") for _ in range(5)]
+free = torch.cuda.mem_get_info()[0]
+del big; torch.cuda.empty_cache(); print((torch.cuda.mem_get_info()[0] - free) >> 20)
+try: torch.empty(20 << 30, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError: print("full")
+""", env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, memory_gib=16)
+    assert run.stdout.split() == ["1000", "full"]
+    assert any(c.name == "cuMemCreate" for c in run.log.calls)
+
+
+def test_recurrent_networks(torch_script):
+    run = torch_script("""
+x = torch.randn(4, 10, 32, device="cuda", requires_grad=True)
+for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+    for options in ({}, {"num_layers": 2, "bidirectional": True, "dropout": .1}, {"bias": False}):
+        model = kind(32, 64, **options).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=.1)
+        for _ in range(2): model(x)[0].sum().backward(); optimizer.step()
+torch.nn.LSTM(32, 64, proj_size=16).cuda()(x)[0].sum().backward(); torch.cuda.synchronize()
+""")
+    passes = [o for o in run.log.operations if o.name.startswith("void RNN_")]
+    assert len(passes) == (9 * 2 + 1) * 3
+    assert run.log.unimplemented == []
+
+
+@pytest.mark.parametrize("visible, expected", [
+    ("2,0", "2 3,1"), ("1", "1 2"), ("GPU-67707562-7573-792d-7369-6d0000000002", "1 3"),
+    ("0,7,1", "1 1"), ("", "0 "), ("0,0", "0 "),
+])
+def test_visible_devices(torch_script, visible, expected):
+    run = torch_script("""
+import ctypes
+count = ctypes.c_int(); ctypes.CDLL(None).cudaGetDeviceCount(ctypes.byref(count))
+assert torch.cuda.device_count() == count.value
+buses = [torch.cuda.get_device_properties(i).pci_bus_id for i in range(count.value)]
+print(count.value, ",".join(map(str, buses)))
+""", devices=3, env={"CUDA_VISIBLE_DEVICES": visible})
+    assert run.stdout.rstrip("\n") == expected
+
+
 def test_triton_and_compile(torch_script, tmp_path):
     pytest.importorskip("triton")
     (tmp_path / "compiled.py").write_text("""
