@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <string.h>
 
 #include <atomic>
 
@@ -16,6 +15,20 @@ extern "C" {
 
 namespace gpubusy::preload {
 namespace {
+
+// Our own, since libc's may be a sanitizer's interceptors: ASan looks its real functions up by dlsym
+// while it starts, and its strcmp jumps to null until then.
+bool same_text(const char* a, const char* b) noexcept {
+  while (*a != '\0' && *a == *b) ++a, ++b;
+  return *a == *b;
+}
+const char* last_slash(const char* path) noexcept {
+  const char* found = nullptr;
+  for (; *path != '\0'; ++path) {
+    if (*path == '/') found = path;
+  }
+  return found;
+}
 
 // The parts of the dynamic section that a look-up needs.
 struct Tables {
@@ -97,7 +110,7 @@ bool matches(const Tables& t, std::uint32_t index, const char* name) noexcept {
   if (bind != STB_GLOBAL && bind != STB_WEAK && bind != STB_GNU_UNIQUE) return false;
   constexpr unsigned kHidden = 0x8000;  // an old version, for programs linked long ago
   if (t.versions != nullptr && (t.versions[index] & kHidden) != 0) return false;
-  return strcmp(t.strings + s.st_name, name) == 0;
+  return same_text(t.strings + s.st_name, name);
 }
 
 std::uint32_t find_by_gnu_hash(const Tables& t, const char* name) noexcept {
@@ -216,7 +229,7 @@ bool requires_version(const Object& object, const char* version) noexcept {
     const auto* aux =
         reinterpret_cast<const ElfW(Vernaux)*>(reinterpret_cast<const char*>(n) + n->vn_aux);
     for (unsigned i = 0; i < n->vn_cnt; ++i, aux = step(aux, aux->vna_next)) {
-      if (strcmp(t.strings + aux->vna_name, version) == 0) return true;
+      if (same_text(t.strings + aux->vna_name, version)) return true;
     }
     if (n->vn_next == 0) break;
   }
@@ -224,10 +237,10 @@ bool requires_version(const Object& object, const char* version) noexcept {
 }
 
 bool has_name(const Object& object, const char* name) noexcept {
-  const char* slash = strrchr(object.path, '/');
-  if (strcmp(slash == nullptr ? object.path : slash + 1, name) == 0) return true;
+  const char* slash = last_slash(object.path);
+  if (same_text(slash == nullptr ? object.path : slash + 1, name)) return true;
   const char* soname = tables(object).soname;
-  return strcmp(object.path, name) == 0 || (soname != nullptr && strcmp(soname, name) == 0);
+  return same_text(object.path, name) || (soname != nullptr && same_text(soname, name));
 }
 
 bool needs(const Object& object, const Object& other) noexcept {

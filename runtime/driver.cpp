@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/driver.hpp"
 
-#include <dlfcn.h>
-
 #include <atomic>
 
 #include "runtime/keep_errno.hpp"
@@ -37,14 +35,12 @@ const Driver* driver() noexcept {
   if (find == nullptr || g_looking.exchange(true)) return g_ready.load(std::memory_order_acquire);
   KeepErrno keep;
   const NoCancel no_cancel;
-  // NOLOAD: the library is the program's; the reference that this takes keeps the pointers valid.
-  void* handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
-  if (handle != nullptr) {
+  // Never by dlopen: another thread may hold the loader's lock and wait for this one.
+  if (find(nullptr, nullptr) != nullptr) {
 #define GPUBUSY_LOOK_UP(member, symbol, ...) \
-  g_driver.member = reinterpret_cast<decltype(g_driver.member)>(find(handle, symbol));
+  g_driver.member = reinterpret_cast<decltype(g_driver.member)>(find(nullptr, symbol));
     GPUBUSY_DRIVER_FUNCTIONS(GPUBUSY_LOOK_UP)
 #undef GPUBUSY_LOOK_UP
-    dlerror();  // a missing optional function must not show up in the program's next dlerror()
     g_ready.store(&g_driver, std::memory_order_release);
   }
   g_looking.store(false);

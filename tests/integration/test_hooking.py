@@ -47,7 +47,8 @@ def definitions(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "calls_before, configured", [(0, False), (1, False), (30, False), (30, True)]
+    "calls_before, configured",
+    [(0, False), (1, False), (30, False), (0, True), (1, True), (30, True)],
 )
 def test_constructor_that_waits_for_a_call(
     programs, run_plain, run_preloaded, tmp_path, calls_before, configured
