@@ -164,12 +164,14 @@ namespace gpubusy::preload {
 #define LAUNCH(variants, symbol, ...) GPUBUSY_ROW_##variants(EACH, symbol, Launch)
 #define OWN(symbol, category) EACH(symbol, category)
 #include "preload/hooks/cuda_runtime.def"
+// In the order of ApiId: clang-format sorts includes that stand together.
 #include "preload/hooks/cuda_driver.def"
 #undef EACH
 
 void* const kHooks[kApiCount] = {
 #define EACH(symbol, category) reinterpret_cast<void*>(&exported_##symbol),
 #include "preload/hooks/cuda_runtime.def"
+// In the order of ApiId: clang-format sorts includes that stand together.
 #include "preload/hooks/cuda_driver.def"
 #undef HOOK
 #undef LAUNCH
