@@ -241,10 +241,6 @@ ExportStart start_export(const char* recording, std::uint32_t first_window,
   return result;
 }
 
-bool start_export(const char* recording, std::uint32_t window) noexcept {
-  return start_export(recording, window, window) == ExportStart::kStarted;
-}
-
 bool export_is_running() noexcept {
   KeepErrno keep;
   return g_last.start_ticks != 0 && g_last.owner == getpid() &&

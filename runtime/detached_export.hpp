@@ -21,7 +21,6 @@ enum class ExportStart : std::uint8_t {
 // call at a time.
 ExportStart start_export(const char* recording, std::uint32_t first_window,
                          std::uint32_t last_window) noexcept;
-bool start_export(const char* recording, std::uint32_t window) noexcept;
 
 // Whether the exporter that this process has started last still runs (about 20 us).
 bool export_is_running() noexcept;
