@@ -299,25 +299,33 @@ class Writer {
       append_json_string(buffer_, recording_.notices[i].text);
     }
     buffer_ += "],\n  \"long names\": {";
-    bool first = true;
     for (std::uint32_t i = first_; i < last_; ++i) {
       const Call& call = recording_.calls[i];
-      if (call.category != Category::kLaunch) continue;
-      const auto [name, fresh] = kernel_names_.try_emplace(call.launch.kernel);
-      if (!fresh) continue;
-      name->second = kernel_name(call.launch.kernel);
-      if (name->second.size() <= kMaxName) {
-        name->second = json_string(name->second);
-        continue;
+      if (call.category == Category::kLaunch) name_kernel(call.launch.kernel);
+    }
+    for (const std::uint32_t op : ops_) {
+      if (timeline_.ops[op].kind == OpKind::kKernel) {
+        name_kernel(kernel_of(recording_, timeline_.ops[op]));
       }
-      put("{}\n    \"{}\": ", first ? "" : ",", call.launch.kernel);
-      append_json_string(buffer_, name->second);
-      name->second = json_string(shorten(name->second, kCutName, false) +
-                                 fmt::format(" (long name {})", call.launch.kernel));
-      first = false;
-      flush(kBufferSize);
     }
     buffer_ += "}\n},\n";
+  }
+
+  // Its name as rows will have it; a long one in full here, once.
+  void name_kernel(std::uint32_t kernel) {
+    const auto [name, fresh] = kernel_names_.try_emplace(kernel);
+    if (!fresh) return;
+    name->second = kernel_name(kernel);
+    if (name->second.size() <= kMaxName) {
+      name->second = json_string(name->second);
+      return;
+    }
+    put("{}\n    \"{}\": ", any_long_name_ ? "," : "", kernel);
+    append_json_string(buffer_, name->second);
+    name->second = json_string(shorten(name->second, kCutName, false) +
+                               fmt::format(" (long name {})", kernel));
+    any_long_name_ = true;
+    flush(kBufferSize);
   }
 
   std::string source_text() const {
@@ -431,6 +439,7 @@ class Writer {
     append_microseconds(row_, call.end_ns - call.start_ns);
     row(", \"args\": {{\"correlation\": {}", call.correlation);
     if (call.result != 0) row(", \"result\": {}", call.result);
+    if (call.flags & recording::kCallUnhooked) row_ += ", \"seen by\": \"CUPTI only\"";
     if (call.flags & recording::kCallCaptured) row_ += ", \"captured\": true";
     if (wants_device_work(call) && from == to) row_ += ", \"device time\": \"not measured\"";
     switch (call.category) {
@@ -486,17 +495,31 @@ class Writer {
     row_ += ", \"args\": {";
     const bool kernel = op.kind == OpKind::kKernel;
     if (kernel || op.kind == OpKind::kGraph) row_ += "\"queued\": 0, ";
-    row("\"device\": {}, \"context\": 1, \"stream\": {}, \"correlation\": {}", op.device, op.stream,
-        call.correlation);
-    if (kernel && call.category == Category::kLaunch) {
+    const recording::Activity* activity =
+        op.activity == recording::kNoActivity ? nullptr : &recording_.activities[op.activity];
+    row("\"device\": {}, \"context\": {}, \"stream\": {}, \"correlation\": {}", op.device,
+        activity == nullptr ? 1 : activity->context, op.stream, call.correlation);
+    if (kernel && activity != nullptr) {
+      const recording::KernelActivityPayload& k = activity->kernel;
+      row(", \"registers per thread\": {}", k.registers);
+      kernel_args({k.kernel,
+                   {k.grid_x, k.grid_y, k.grid_z},
+                   {k.block_x, k.block_y, k.block_z},
+                   k.dynamic_shared_bytes + k.static_shared_bytes},
+                  op.device);
+    } else if (kernel && call.category == Category::kLaunch) {
       kernel_args(call.launch, op.device);
     } else if (op.kind == OpKind::kGraph) {
       graph_args(call, op);
     } else if (!kernel) {
-      const std::uint64_t bytes = op.kind == OpKind::kCopy ? call.copy.bytes : call.memset.bytes;
+      const std::uint64_t bytes = op.kind == OpKind::kCopy ? copy_of(recording_, op).bytes
+                                                           : memset_bytes_of(recording_, op);
       const std::uint64_t length = op.end_ns - op.start_ns;
       row(", \"bytes\": {}, \"memory bandwidth (GB/s)\": ", bytes);
       append_number(row_, length ? static_cast<double>(bytes) / static_cast<double>(length) : 0);
+    }
+    if (activity != nullptr && activity->graph != 0) {
+      row(", \"graph id\": {}, \"graph node id\": {}", activity->graph, activity->graph_node);
     }
     row(", \"time source\": \"{}\"", time_source_name(op.source));
     if (op.uncertainty_ns > 0) {
@@ -510,7 +533,7 @@ class Writer {
   void op_name(const Call& call, const DeviceOp& op) {
     switch (op.kind) {
       case OpKind::kCopy: {
-        const recording::CopyPayload& c = call.copy;
+        const recording::CopyPayload c = copy_of(recording_, op);
         row("\"Memcpy {} ({} -> {})\"", direction_name(c.direction),
             memory_kind_name(c.source_kind), memory_kind_name(c.destination_kind));
         return;
@@ -526,10 +549,8 @@ class Writer {
       case OpKind::kKernel:
         break;
     }
-    const auto name = kernel_names_.find(call.launch.kernel);
-    row_ += call.category == Category::kLaunch && name != kernel_names_.end()
-                ? name->second
-                : "\"work of unknown kind\"";
+    const auto name = kernel_names_.find(kernel_of(recording_, op));
+    row_ += name != kernel_names_.end() ? name->second : "\"work of unknown kind\"";
   }
 
   void kernel_args(const recording::Launch& launch, std::int16_t device) {
@@ -628,7 +649,7 @@ class Writer {
   std::unordered_map<std::uint16_t, std::string> api_names_;     // as JSON
   std::unordered_map<std::uint32_t, std::string> python_args_;   // as JSON
   std::string buffer_, row_;
-  bool any_row_ = false;
+  bool any_row_ = false, any_long_name_ = false;
 };
 
 }  // namespace

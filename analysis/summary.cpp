@@ -162,21 +162,34 @@ class Summariser {
     }
     last->second = {call.start_ns, step};
     const auto [from, to] = timeline_.ops_of(index);
-    std::uint64_t length = 0;
     for (std::size_t i = from; i < to; ++i) {
       const DeviceOp& op = timeline_.ops[timeline_.ops_by_call[i]];
-      length += op.end_ns - op.start_ns;
-      kernel_lengths_.push_back(op.end_ns - op.start_ns);
+      const std::uint64_t length = op.end_ns - op.start_ns;
+      if (op.kind == OpKind::kCopy) copy_in_graph(call, op);
+      if (op.kind != OpKind::kKernel && op.kind != OpKind::kGraph) continue;
+      kernel_lengths_.push_back(length);
+      out_.kernel_ns += length;
+      // A graph that was timed as a whole has no kernel; ids of both kinds share the key space by
+      // the high bit.
+      const std::uint64_t key = op.kind == OpKind::kGraph
+                                    ? (std::uint64_t{1} << 32) | call.graph_launch.graph
+                                    : kernel_of(recording_, op);
+      KernelTotals& totals = kernels_[key];
+      ++totals.count;
+      totals.ns += length;
+      totals.lines.add(call.python_stack, length);
     }
-    if (from == to) return;
-    out_.kernel_ns += length;
-    // Graphs have no kernel of their own; ids of both kinds share the key space by the high bit.
-    const std::uint64_t key =
-        graph ? (std::uint64_t{1} << 32) | call.graph_launch.graph : call.launch.kernel;
-    KernelTotals& totals = kernels_[key];
-    totals.count += to - from;
-    totals.ns += length;
-    totals.lines.add(call.python_stack, length);
+  }
+
+  void copy_in_graph(const Call& call, const DeviceOp& op) {
+    const recording::CopyPayload c = copy_of(recording_, op);
+    auto& [row, vote] = copies_[{c.direction, host_kind_of(c), true}];
+    ++row.count;
+    row.bytes += c.bytes;
+    ++row.timed;
+    row.timed_bytes += c.bytes;
+    row.device_ns += op.end_ns - op.start_ns;
+    vote.add(call.python_stack, 0);
   }
 
   void copy(std::uint32_t index, const Call& call) {
@@ -252,9 +265,8 @@ class Summariser {
     const auto end =
         line_->ops.end() - at > kWorkBehindPause ? at + kWorkBehindPause : line_->ops.end();
     return std::any_of(at, end, [&](std::uint32_t op) {
-      const Call& call = recording_.calls[timeline_.ops[op].call];
-      return call.category == Category::kCopy &&
-             call.copy.direction == CopyDirection::kHostToDevice;
+      return timeline_.ops[op].kind == OpKind::kCopy &&
+             copy_of(recording_, timeline_.ops[op]).direction == CopyDirection::kHostToDevice;
     });
   }
 

@@ -29,6 +29,13 @@ inline constexpr std::uint64_t kClockSlackNs = 20'000;
 // Device work that seems to begin before its launch proves that the clocks are apart; up to this
 // the device's clock is moved, beyond it the time is called wrong.
 inline constexpr std::uint64_t kMaxClockCorrectionNs = 1'000'000;
+// CUPTI's conversion was seen to drift by seconds in processes that idle for hours; which work
+// belongs to which call is known all the same.
+inline constexpr std::uint64_t kMaxCuptiCorrectionNs = 3'600'000'000'000;
+// A correction up to this is one number for a window; beyond it the clock drifts or jumps within,
+// and is corrected by pieces of kClockPieceNs: 50 ppm are 2.5 us in one.
+inline constexpr std::uint64_t kSteadyClockNs = 50'000;
+inline constexpr std::uint64_t kClockPieceNs = 50'000'000;
 
 // The work right behind a pause decides what the pause was for: a batch's copy may come behind a
 // memset or a small kernel (zero_grad, a counter), not behind a whole forward pass.

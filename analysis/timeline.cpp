@@ -32,6 +32,17 @@ OpKind kind_of(Category category) {
   }
 }
 
+OpKind kind_of(recording::ActivityKind kind) {
+  switch (kind) {
+    case recording::ActivityKind::kCopy:
+      return OpKind::kCopy;
+    case recording::ActivityKind::kMemset:
+      return OpKind::kMemset;
+    default:
+      return OpKind::kKernel;
+  }
+}
+
 // Correlation id -> call index; ids rise with time, so most look-ups hit the first guess.
 class CallIndex {
  public:
@@ -62,6 +73,8 @@ class CallIndex {
 
 void join(const Recording& recording, Timeline& timeline) {
   CallIndex index(recording.calls);
+  timeline.coverage.orphan_times = recording.orphan_activities;
+  timeline.coverage.dropped = recording.dropped_activities;
   timeline.ops.reserve(recording.device_times.size());
   for (const recording::DeviceTime& time : recording.device_times) {
     const std::uint32_t call = index.find(time.correlation);
@@ -79,6 +92,10 @@ void join(const Recording& recording, Timeline& timeline) {
     op.graph_node = time.graph_node;
     op.device = time.device >= 0 ? time.device : std::max<std::int16_t>(c.device, 0);
     op.kind = kind_of(c.category);
+    if (time.activity != recording::kNoActivity) {
+      op.kind = kind_of(recording.activities[time.activity].kind);
+      op.activity = time.activity;
+    }
     op.source = time.source;
     timeline.ops.push_back(op);
     timeline.coverage.max_uncertainty_ns =
@@ -86,25 +103,75 @@ void join(const Recording& recording, Timeline& timeline) {
   }
 }
 
-// Work cannot begin before it was asked for: where it seems to, the device's clock is moved by the
-// least that makes it right, for all work of the device alike, so that no length changes.
-void correct_clocks(const Recording& recording, Timeline& timeline) {
-  std::map<std::int16_t, std::uint64_t> correction;
-  for (const DeviceOp& op : timeline.ops) {
-    const std::uint64_t asked = recording.calls[op.call].start_ns;
-    std::uint64_t& most = correction[op.device];
-    if (op.start_ns >= asked) continue;
-    if (asked - op.start_ns <= kMaxClockCorrectionNs) {
-      most = std::max(most, asked - op.start_ns);
-    } else {
-      ++timeline.coverage.early_ops;
+// Work cannot begin before it was asked for. Where it seems to, the device's clock is moved by the
+// least that makes it right, so that no length changes: by one amount for all work between two
+// pauses of the recording, in which the clock may have drifted; but where that would be much, by
+// pieces, since then the clock drifts or jumps within.
+class ClockCorrection {
+ public:
+  ClockCorrection(const Recording& recording, Timeline& timeline)
+      : recording_(recording), timeline_(timeline) {
+    for (const recording::RecordingEdge& edge : recording.recording_edges) {
+      if (edge.begins) begins_.push_back(edge.time_ns);
     }
   }
-  for (DeviceOp& op : timeline.ops) {
-    op.start_ns += correction[op.device];
-    op.end_ns += correction[op.device];
+
+  void run() {
+    for (const DeviceOp& op : timeline_.ops) {
+      const std::uint64_t early = too_early(op);
+      if (early == 0) continue;
+      if (early > limit(op)) {
+        ++timeline_.coverage.early_ops;
+        continue;
+      }
+      const Place place = place_of(op);
+      raise(by_stretch_[{op.device, place.stretch}], early);
+      raise(by_piece_[{op.device, place.piece}], early);
+    }
+    for (DeviceOp& op : timeline_.ops) {
+      const std::uint64_t ns = correction_of(op);
+      op.start_ns += ns;
+      op.end_ns += ns;
+      raise(timeline_.devices[op.device].clock_correction_ns, ns);
+    }
   }
-  for (const auto& [device, ns] : correction) timeline.devices[device].clock_correction_ns = ns;
+
+ private:
+  struct Place {
+    std::size_t stretch;  // between two pauses
+    std::uint64_t piece;
+  };
+  static void raise(std::uint64_t& most, std::uint64_t value) { most = std::max(most, value); }
+  std::uint64_t asked(const DeviceOp& op) const { return recording_.calls[op.call].start_ns; }
+  std::uint64_t too_early(const DeviceOp& op) const {
+    return op.start_ns < asked(op) ? asked(op) - op.start_ns : 0;
+  }
+  static std::uint64_t limit(const DeviceOp& op) {
+    return op.source == recording::TimeSource::kCupti ? kMaxCuptiCorrectionNs
+                                                      : kMaxClockCorrectionNs;
+  }
+  Place place_of(const DeviceOp& op) const {
+    const auto begin = std::upper_bound(begins_.begin(), begins_.end(), asked(op));
+    return {static_cast<std::size_t>(begin - begins_.begin()), asked(op) / kClockPieceNs};
+  }
+  std::uint64_t correction_of(const DeviceOp& op) const {
+    const Place place = place_of(op);
+    const auto stretch = by_stretch_.find({op.device, place.stretch});
+    if (stretch == by_stretch_.end()) return 0;
+    if (stretch->second <= kSteadyClockNs) return stretch->second;
+    const auto piece = by_piece_.find({op.device, place.piece});
+    return piece == by_piece_.end() ? 0 : piece->second;
+  }
+
+  const Recording& recording_;
+  Timeline& timeline_;
+  std::vector<std::uint64_t> begins_;
+  std::map<std::pair<std::int16_t, std::size_t>, std::uint64_t> by_stretch_;
+  std::map<std::pair<std::int16_t, std::uint64_t>, std::uint64_t> by_piece_;
+};
+
+void correct_clocks(const Recording& recording, Timeline& timeline) {
+  ClockCorrection(recording, timeline).run();
   const auto by_start = [](const DeviceOp& a, const DeviceOp& b) {
     return std::pair(a.start_ns, a.end_ns) < std::pair(b.start_ns, b.end_ns);
   };
@@ -138,6 +205,7 @@ std::pair<std::size_t, std::size_t> Timeline::ops_of(std::uint32_t call) const {
 
 void count_call(Coverage& coverage, const Call& call, bool timed) {
   coverage.failed_calls += has_failed(call);
+  coverage.unhooked += (call.flags & recording::kCallUnhooked) != 0;
   if (!wants_device_work(call)) {
     coverage.captured += (call.flags & recording::kCallCaptured) != 0;
     return;
@@ -238,6 +306,40 @@ Timeline build_timeline(const Recording& recording) {
     std::stable_sort(timeline.ops_by_call.begin(), timeline.ops_by_call.end(), by_call);
   }
   return timeline;
+}
+
+std::uint32_t kernel_of(const Recording& recording, const DeviceOp& op) {
+  if (op.activity != recording::kNoActivity) {
+    const recording::Activity& a = recording.activities[op.activity];
+    return a.kind == recording::ActivityKind::kKernel ? a.kernel.kernel : 0;
+  }
+  const Call& call = recording.calls[op.call];
+  return call.category == Category::kLaunch ? call.launch.kernel : 0;
+}
+
+recording::CopyPayload copy_of(const Recording& recording, const DeviceOp& op) {
+  const Call& call = recording.calls[op.call];
+  if (op.activity == recording::kNoActivity ||
+      recording.activities[op.activity].kind != recording::ActivityKind::kCopy) {
+    return call.category == Category::kCopy ? call.copy : recording::CopyPayload{};
+  }
+  const recording::CopyActivityPayload& a = recording.activities[op.activity].copy;
+  recording::CopyPayload copy{};
+  if (call.category == Category::kCopy) copy = call.copy;  // its addresses
+  copy.bytes = a.bytes;
+  copy.direction = a.direction;
+  copy.source_kind = a.source_kind;
+  copy.destination_kind = a.destination_kind;
+  return copy;
+}
+
+std::uint64_t memset_bytes_of(const Recording& recording, const DeviceOp& op) {
+  if (op.activity != recording::kNoActivity &&
+      recording.activities[op.activity].kind == recording::ActivityKind::kMemset) {
+    return recording.activities[op.activity].memset.bytes;
+  }
+  const Call& call = recording.calls[op.call];
+  return call.category == Category::kMemset ? call.memset.bytes : 0;
 }
 
 bool has_failed(const Call& call) { return call.result != 0 && call.result != kErrorNotReady; }

@@ -19,20 +19,21 @@ inline constexpr std::uint32_t kNoCall = std::numeric_limits<std::uint32_t>::max
 
 enum class OpKind : std::uint8_t { kKernel, kCopy, kMemset, kGraph };
 
-// A piece of work on the device. It belongs to the step and window in which it was launched.
+// A piece of work on the device: that of a call, or with CUPTI each node of a graph. It belongs to the step and window in which it was launched.
 struct DeviceOp {
   std::uint64_t start_ns = 0, end_ns = 0;
   std::uint32_t call = kNoCall;  // index into Recording::calls
   std::uint32_t stream = 0;      // never 0: unknown streams count as the default stream, 7
   std::uint32_t uncertainty_ns = 0;
   std::uint32_t graph_node = 0;
+  std::uint32_t activity = recording::kNoActivity;  // index into Recording::activities
   std::int16_t device = 0;
   OpKind kind = OpKind::kKernel;
   recording::TimeSource source = recording::TimeSource::kNone;
 };
 
 // Calls that should have led to device work, and what is known of it. Of a set of calls, but for
-// orphan_times, early_ops and max_uncertainty_ns, which are of the whole recording.
+// orphan_times, dropped, early_ops and max_uncertainty_ns, which are of the whole recording.
 struct Coverage {
   std::uint64_t expected = 0;         // launches, graph launches, copies, memsets that succeeded
   std::uint64_t timed = 0;            // … with a device time
@@ -42,6 +43,8 @@ struct Coverage {
   std::uint64_t untimed_off = 0;      // nothing tried to time it
   std::uint64_t captured = 0;         // went into a graph: no device work of its own
   std::uint64_t orphan_times = 0;     // device times whose call was not recorded
+  std::uint64_t unhooked = 0;         // calls that CUPTI saw and no hook
+  std::uint64_t dropped = 0;          // records that CUPTI had to drop
   std::uint64_t failed_calls = 0;     // calls that returned an error
   std::uint64_t early_ops = 0;        // begin before their launch by more than can be corrected
   std::uint64_t max_uncertainty_ns = 0;
@@ -54,7 +57,7 @@ struct DeviceLine {
   std::vector<Interval> busy;             // union of all work, earlier work included
   std::vector<Interval> earlier;          // work that was asked for while nothing was recorded
   std::vector<Interval> kernel_busy;      // union of kernels and graphs
-  std::uint64_t clock_correction_ns = 0;  // added to all times of this device
+  std::uint64_t clock_correction_ns = 0;  // most that was added to times of this device
 };
 
 struct Timeline {
@@ -70,6 +73,11 @@ struct Timeline {
 };
 
 Timeline build_timeline(const recording::Recording& recording);
+
+// What a piece of work was: as CUPTI tells, else as the call asked for it.
+std::uint32_t kernel_of(const recording::Recording& recording, const DeviceOp& op);  // 0: not known
+recording::CopyPayload copy_of(const recording::Recording& recording, const DeviceOp& op);
+std::uint64_t memset_bytes_of(const recording::Recording& recording, const DeviceOp& op);
 
 // Adds a call to a coverage.
 void count_call(Coverage& coverage, const recording::Call& call, bool timed);

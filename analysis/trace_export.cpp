@@ -3,6 +3,7 @@
 // Which windows become traces, and what the files are called.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -50,10 +51,22 @@ std::string directory_of(const std::string& path) {
   return at == std::string::npos ? "." : path.substr(0, at + 1);
 }
 
+bool has_calls(const Recording& recording, const Window& window) {
+  const auto first = std::partition_point(
+      recording.calls.begin(), recording.calls.end(),
+      [&](const recording::Call& call) { return call.start_ns < window.begin_ns; });
+  return first != recording.calls.end() && first->start_ns <= window.end_ns;
+}
+
 bool is_wanted(const Recording& recording, const Window& window, const ExportOptions& options) {
   if (options.window) {
     return window.index >= *options.window &&
            window.index <= options.last_window.value_or(*options.window);
+  }
+  // The process may have ended just behind the step that opened the window.
+  if (window.kind == WindowKind::kScheduled && !window.complete && window.completed_steps == 0 &&
+      !has_calls(recording, window)) {
+    return false;
   }
   if (window.kind != WindowKind::kPrelude || options.include_prelude) return true;
   for (const Window& other : recording.windows) {

@@ -375,6 +375,8 @@ bool finish(Config& config, Problem& problem) noexcept {
 
   if (strcmp(config.device_time, "auto") == 0) {
     config.device_time_kind = DeviceTimeKind::kAuto;
+  } else if (strcmp(config.device_time, "cupti") == 0) {
+    config.device_time_kind = DeviceTimeKind::kCupti;
   } else if (strcmp(config.device_time, "events") == 0) {
     config.device_time_kind = DeviceTimeKind::kEvents;
   } else if (strcmp(config.device_time, "off") == 0) {
@@ -384,7 +386,7 @@ bool finish(Config& config, Problem& problem) noexcept {
         .put(option_by_member("device_time")->variable)
         .put('=')
         .put_value(config.device_time)
-        .put(": allowed is auto, events or off");
+        .put(": allowed is auto, cupti, events or off");
     return false;
   }
   char unused[kTextMax];

@@ -29,12 +29,13 @@ extern const std::size_t kOptionCount;
 inline constexpr std::size_t kTextMax = 4096;
 
 enum class StepKind : std::uint8_t { kNone, kOptimizer, kKernel, kCall };
-enum class DeviceTimeKind : std::uint8_t { kAuto, kEvents, kOff };
+enum class DeviceTimeKind : std::uint8_t { kAuto, kCupti, kEvents, kOff };
 
 struct Config {
   char output[kTextMax];  // pattern, see expand_output()
   char step[kTextMax];
   char device_time[kTextMax];
+  char cupti[kTextMax];
   std::uint64_t skip_first, skip_first_wait, wait, warmup, active, repeat;
   std::uint64_t python_stacks, max_size, prelude_size, export_traces;
   // derived

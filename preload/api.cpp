@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "preload/objects.hpp"
+#include "runtime/cupti/library.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/recorder.hpp"
 
@@ -21,6 +22,8 @@ const runtime::ApiInfo kApis[kApiCount] = {
 #define EACH(symbol, category) \
   {#symbol, recording::Category::k##category, recording::Layer::kDriver},
 #include "preload/hooks/cuda_driver.def"
+// CUPTI's are the last.
+#include "preload/hooks/cupti.def"
 #undef EACH
 #undef HOOK
 #undef LAUNCH
@@ -203,6 +206,28 @@ void* find_for_recorder(void*, const char* name) noexcept {
   return loaded;
 }
 
+// For the recorder: an object is known by where it is mapped.
+const void* find_library(const char* symbol, const char** path) noexcept {
+  const void* found = nullptr;
+  for_each_object([&](const Object& o) {
+    if (is_own_code(o.begin) || find_function(o, symbol) == nullptr) return false;
+    found = reinterpret_cast<const void*>(o.begin);
+    *path = o.path;
+    return true;
+  });
+  return found;
+}
+void* find_in_library(const void* library, const char* symbol) noexcept {
+  void* p = nullptr;
+  for_each_object([&](const Object& o) {
+    if (reinterpret_cast<const void*>(o.begin) != library) return false;
+    p = find_function(o, symbol);
+    return true;
+  });
+  return p;
+}
+constexpr runtime::LibraryFinder kLibraries{find_library, find_in_library};
+
 }  // namespace
 
 void* find_in_driver(const char* name) noexcept {
@@ -215,10 +240,14 @@ void* find_in_driver(const char* name) noexcept {
   return p;
 }
 
-void keep_driver() noexcept {
-  static constinit std::atomic<bool> kept{false};
-  if (!g_driver_is_used.load(std::memory_order_acquire) || kept.exchange(true)) return;
-  dlopen(kDriver, RTLD_NOLOAD | RTLD_LAZY);  // takes a reference
+void keep_used_libraries() noexcept {
+  static constinit std::atomic<bool> kept_driver{false}, kept_cupti{false};
+  // dlopen() takes a reference.
+  if (g_driver_is_used.load(std::memory_order_acquire) && !kept_driver.exchange(true)) {
+    dlopen(kDriver, RTLD_NOLOAD | RTLD_LAZY);
+  }
+  const char* cupti = runtime::cupti::path_in_use();
+  if (cupti != nullptr && !kept_cupti.exchange(true)) dlopen(cupti, RTLD_NOLOAD | RTLD_LAZY);
 }
 
 runtime::FindSymbol real_dlsym() noexcept {
@@ -245,7 +274,7 @@ void ensure_started() noexcept {
   own_code(begin, end);
   runtime::g_cuda_code[0].end.store(end, std::memory_order_release);
   runtime::g_cuda_code[0].begin.store(begin, std::memory_order_release);
-  runtime::start_up({kApis, kApiCount, find_for_recorder});
+  runtime::start_up({kApis, kApiCount, find_for_recorder, &kLibraries});
 }
 
 void* resolve(ApiId id, void* caller) noexcept {

@@ -29,6 +29,8 @@ enum class ApiId : std::uint16_t {
   kRuntimeCount,
   kLastRuntime = kRuntimeCount - 1,
 #include "preload/hooks/cuda_driver.def"
+  // CUPTI's are the last.
+#include "preload/hooks/cupti.def"
 #undef HOOK
 #undef LAUNCH
 #undef OWN
@@ -58,8 +60,8 @@ bool is_in_scope_of(ApiId id, const void* caller) noexcept;
 // What the driver's library, if it is loaded, exports under this name.
 void* find_in_driver(const char* name) noexcept;
 
-// Before a dlclose(): the driver stays loaded once the recorder has functions of it.
-void keep_driver() noexcept;
+// Before a dlclose(): the driver and CUPTI stay loaded once the recorder has functions of them.
+void keep_used_libraries() noexcept;
 // After a dlclose(): functions of libraries that are gone are looked for again. No other library is
 // kept loaded by us.
 void forget_unloaded() noexcept;

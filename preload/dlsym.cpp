@@ -81,7 +81,7 @@ extern "C" [[gnu::visibility("default")]] int dlclose(void* handle) {
     f = gpubusy::preload::next_function("dlclose");
     found.store(f, std::memory_order_release);
   }
-  gpubusy::preload::keep_driver();
+  gpubusy::preload::keep_used_libraries();
   const int result = reinterpret_cast<int (*)(void*)>(f)(handle);
   gpubusy::runtime::KeepErrno keep;
   gpubusy::preload::forget_unloaded();

@@ -166,6 +166,8 @@ namespace gpubusy::preload {
 #include "preload/hooks/cuda_runtime.def"
 // In the order of ApiId: clang-format sorts includes that stand together.
 #include "preload/hooks/cuda_driver.def"
+// In the order of ApiId: clang-format sorts includes that stand together.
+#include "preload/hooks/cupti.def"
 #undef EACH
 
 void* const kHooks[kApiCount] = {
@@ -173,6 +175,8 @@ void* const kHooks[kApiCount] = {
 #include "preload/hooks/cuda_runtime.def"
 // In the order of ApiId: clang-format sorts includes that stand together.
 #include "preload/hooks/cuda_driver.def"
+// In the order of ApiId: clang-format sorts includes that stand together.
+#include "preload/hooks/cupti.def"
 #undef HOOK
 #undef LAUNCH
 #undef OWN

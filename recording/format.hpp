@@ -95,6 +95,11 @@ enum class RecordType : std::uint16_t {
   kWindow = 4,      // WindowRecord
   kLost = 5,        // LostRecord
   kRecording = 6,   // RecordingRecord
+  kActivity = 8,     // ActivityRecord + payload by kind: CUPTI saw the device work
+  kCorrelation = 9,  // CorrelationRecord: which call is which in CUPTI's count
+  kApiActivity = 10,  // ApiActivityRecord: CUPTI saw a call that no hook saw
+  kOverhead = 11,    // OverheadRecord
+  kDropped = 12,     // DroppedRecord
   // definitions; always written before the first record that uses them, but perhaps in the block
   // of another thread: a reader collects all definitions first
   kKernel = 16,     // KernelRecord + name
@@ -148,6 +153,7 @@ enum CallFlags : std::uint16_t {
   kCallUntimedLimit = 16,  // not timed, since the timer pool was exhausted
   kCallLong = 32,          // CallRecord::duration counts kLongDurationUnit
   kCallUntimedFailed = 64,  // not timed: no context yet, or the driver refused an event
+  kCallUnhooked = 128,  // never in a file: made by the reader from an ApiActivityRecord
 };
 inline constexpr std::uint32_t kLongDurationUnit = 1024;  // ns; calls of 4.3 s and more
 
@@ -230,6 +236,96 @@ struct DeviceTimeRecord {
   std::uint32_t graph_node;  // 0: not a node of a graph
 };
 static_assert(sizeof(DeviceTimeRecord) == 40);
+
+// ---- what CUPTI saw -------------------------------------------------------------------------------
+// Times are converted to CLOCK_MONOTONIC by the writer. CUPTI counts calls in a way of its own; the
+// reader joins its records with the calls (recording/activities.hpp), in whatever order they come.
+
+enum class ActivityKind : std::uint8_t { kNone = 0, kKernel = 1, kCopy = 2, kMemset = 3 };
+
+struct ActivityRecord {
+  RecordHeader header;  // value: CUPTI's correlation id; that of a graph launch for all its nodes
+  std::uint64_t start_ns;
+  std::uint64_t end_ns;
+  std::uint64_t graph_node;  // CUPTI's id, 0: not a node of a graph
+  std::uint32_t uncertainty_ns;  // of the conversion to CLOCK_MONOTONIC, not of the length
+  std::uint32_t stream;   // CUPTI's id
+  std::uint32_t context;  // CUPTI's id
+  std::uint32_t graph;    // CUPTI's id of the executable graph, 0: none
+  std::int16_t device;
+  ActivityKind kind;
+  std::uint8_t reserved[5];
+};
+static_assert(sizeof(ActivityRecord) == 56);
+
+struct KernelActivityPayload {
+  std::uint32_t kernel;  // Kernel id
+  std::uint32_t dynamic_shared_bytes, static_shared_bytes;
+  std::uint32_t local_bytes;  // of each thread
+  std::uint32_t grid_x;
+  std::uint16_t grid_y, grid_z;
+  std::uint16_t block_x, block_y, block_z;
+  std::uint16_t registers;  // of each thread
+};
+static_assert(sizeof(KernelActivityPayload) == 32);
+
+struct CopyActivityPayload {
+  std::uint64_t bytes;
+  CopyDirection direction;
+  MemoryKind source_kind, destination_kind;
+  std::uint8_t asynchronous;
+  std::int16_t source_device, destination_device;  // peer copies, else -1
+};
+static_assert(sizeof(CopyActivityPayload) == 16);
+
+struct MemsetActivityPayload {
+  std::uint64_t bytes;
+  std::uint32_t pattern;
+  std::uint32_t reserved;
+};
+
+struct CorrelationRecord {
+  RecordHeader header;  // value: correlation id of the CallRecord
+  std::uint32_t activity;  // CUPTI's correlation id
+  std::uint32_t reserved;
+  std::uint64_t start_ns, end_ns;  // of the call as CUPTI saw it; 0: not known
+};
+static_assert(sizeof(CorrelationRecord) == 32);
+
+struct ApiActivityRecord {
+  RecordHeader header;  // value: CUPTI's correlation id
+  std::uint64_t start_ns, end_ns;
+  std::uint32_t thread;  // low half of pthread_self(), or gettid() where the program chose that
+  std::int32_t result;
+  std::uint16_t api;  // index into kFunction definitions
+  std::uint16_t reserved[3];
+};
+static_assert(sizeof(ApiActivityRecord) == 40);
+
+// Time that CUPTI or the driver took beside the program's own work.
+enum class OverheadKind : std::uint32_t {  // values of CUpti_ActivityOverheadKind
+  kUnknown = 0,
+  kCompiler = 1,
+  kBufferFlush = 1 << 16,
+  kInstrumentation = 2 << 16,
+  kResource = 3 << 16,
+  kModuleLoading = 4 << 16,
+  kFunctionLoading = 5 << 16,
+  kLaunchQueueFull = 6 << 16,  // the call waited for room in the device's queue
+  kBufferRequest = 7 << 16,
+};
+struct OverheadRecord {
+  RecordHeader header;  // value: OverheadKind
+  std::uint64_t start_ns, end_ns;
+  std::uint32_t thread;  // as in ApiActivityRecord, 0: not of a thread
+  std::uint32_t reserved;
+};
+static_assert(sizeof(OverheadRecord) == 32);
+
+struct DroppedRecord {
+  RecordHeader header;  // value: records of CUPTI's that were lost since the last DroppedRecord
+  std::uint64_t time_ns;
+};
 
 enum class StepSource : std::uint8_t { kNone = 0, kOptimizer = 1, kKernel = 2, kCall = 3 };
 

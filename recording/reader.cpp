@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "recording/activities.hpp"
 #include "recording/utf8.hpp"
 
 namespace gpubusy::recording {
@@ -122,6 +123,8 @@ class Parser {
  private:
   void record(RecordHeader header, RecordView view, std::uint32_t thread_id);
   bool event(RecordHeader header, RecordView view, std::uint32_t thread_id);
+  bool cupti(RecordHeader header, RecordView view);
+  bool activity(RecordHeader header, RecordView view);
   bool definition(RecordHeader header, RecordView view);
   bool call(RecordHeader header, RecordView view, std::uint32_t thread_id);
   bool window(RecordHeader header, RecordView view);
@@ -131,6 +134,8 @@ class Parser {
 
   Recording& recording_;
   std::vector<std::uint8_t> payload_bytes_;  // by call, until the categories are known
+  std::vector<Correlation> correlations_;
+  std::vector<ApiActivity> api_activities_;
   std::map<std::pair<WindowKind, std::uint32_t>, Window> windows_;
   std::uint64_t lost_ = 0;
   std::uint64_t last_ns_ = 0;
@@ -224,6 +229,13 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kRecording:
       good = event(header, view, thread_id);
       break;
+    case RecordType::kActivity:
+    case RecordType::kCorrelation:
+    case RecordType::kApiActivity:
+    case RecordType::kOverhead:
+    case RecordType::kDropped:
+      good = cupti(header, view);
+      break;
     case RecordType::kKernel:
     case RecordType::kCode:
     case RecordType::kStackNode:
@@ -255,7 +267,7 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
       recording_.device_times.push_back({record.start_ns, record.end_ns, header.value,
                                          record.uncertainty_ns, record.stream, record.graph_node,
-                                         record.device, record.source});
+                                         record.device, record.source, kNoActivity});
       seen(record.end_ns);
       return true;
     }
@@ -285,6 +297,80 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
     default:
       return false;
   }
+}
+
+bool Parser::cupti(RecordHeader header, RecordView view) {
+  switch (header.type) {
+    case RecordType::kActivity:
+      return activity(header, view);
+    case RecordType::kCorrelation: {
+      CorrelationRecord record;
+      if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
+      correlations_.push_back({header.value, record.activity, record.start_ns, record.end_ns});
+      return true;
+    }
+    case RecordType::kApiActivity: {
+      ApiActivityRecord record;
+      if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
+      api_activities_.push_back({record.start_ns, record.end_ns, header.value, record.thread,
+                                 record.result, record.api});
+      seen(record.end_ns);
+      return true;
+    }
+    case RecordType::kOverhead: {
+      OverheadRecord record;
+      if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
+      recording_.overheads.push_back({record.start_ns, record.end_ns,
+                                      static_cast<OverheadKind>(header.value), record.thread});
+      seen(record.end_ns);
+      return true;
+    }
+    case RecordType::kDropped: {
+      DroppedRecord record;
+      if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
+      recording_.dropped_activities += header.value;
+      seen(record.time_ns);
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+bool Parser::activity(RecordHeader header, RecordView view) {
+  ActivityRecord record;
+  if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
+  Activity a;
+  std::memset(static_cast<void*>(&a), 0, sizeof a);
+  a.start_ns = record.start_ns;
+  a.end_ns = record.end_ns;
+  a.graph_node = record.graph_node;
+  a.correlation = header.value;
+  a.uncertainty_ns = record.uncertainty_ns;
+  a.stream = record.stream;
+  a.context = record.context;
+  a.graph = record.graph;
+  a.device = record.device;
+  a.kind = record.kind;
+  std::size_t payload = 0;
+  switch (record.kind) {
+    case ActivityKind::kKernel:
+      payload = sizeof a.kernel;
+      break;
+    case ActivityKind::kCopy:
+      payload = sizeof a.copy;
+      break;
+    case ActivityKind::kMemset:
+      payload = sizeof a.memset;
+      break;
+    default:
+      return false;
+  }
+  if (view.size() < sizeof record + payload) return false;
+  std::memcpy(static_cast<void*>(&a.kernel), view.data() + sizeof record, payload);
+  recording_.activities.push_back(a);
+  seen(a.end_ns);
+  return true;
 }
 
 bool Parser::call(RecordHeader header, RecordView view, std::uint32_t thread_id) {
@@ -489,6 +575,12 @@ void Parser::finish(std::uint64_t header_lost) {
   recording_.lost_records = std::max(header_lost, lost_);
   resolve_categories();
   sort_by(recording_.calls, [](const Call& c) { return c.start_ns; });
+  join_activities(recording_, std::move(correlations_), std::move(api_activities_));
+  if (recording_.unhooked_calls != 0) {
+    sort_by(recording_.calls, [](const Call& c) { return c.start_ns; });
+  }
+  for (Overhead& o : recording_.overheads) o.thread_id = thread_of_activity(recording_, o.thread_id);
+  sort_by(recording_.overheads, [](const Overhead& o) { return o.start_ns; });
   sort_by(recording_.device_times, [](const DeviceTime& t) { return t.start_ns; });
   sort_by(recording_.steps, [](const StepEdge& e) { return e.time_ns; });
   sort_by(recording_.recording_edges, [](const RecordingEdge& e) { return e.time_ns; });

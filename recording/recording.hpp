@@ -52,14 +52,39 @@ struct Call {
   };
 };
 
+// What CUPTI tells of a piece of device work beyond its times.
+struct Activity {
+  std::uint64_t start_ns, end_ns;
+  std::uint64_t graph_node;  // 0: not a node of a graph
+  std::uint32_t correlation;  // CUPTI's
+  std::uint32_t uncertainty_ns;
+  std::uint32_t stream, context, graph;
+  std::int16_t device;
+  ActivityKind kind;
+  union {
+    KernelActivityPayload kernel;
+    CopyActivityPayload copy;
+    MemsetActivityPayload memset;
+  };
+};
+inline constexpr std::uint32_t kNoActivity = 0xffffffff;
+
+// From CUDA events, or made of an activity.
 struct DeviceTime {
   std::uint64_t start_ns, end_ns;
-  std::uint32_t correlation;
+  std::uint32_t correlation;  // of the call
   std::uint32_t uncertainty_ns;
   std::uint32_t stream;
   std::uint32_t graph_node;
   std::int16_t device;
   TimeSource source;
+  std::uint32_t activity = kNoActivity;  // index into Recording::activities
+};
+
+struct Overhead {
+  std::uint64_t start_ns, end_ns;
+  OverheadKind kind;
+  std::uint32_t thread_id;  // gettid(), 0: not of a thread that is known
 };
 
 struct StepEdge {
@@ -108,6 +133,8 @@ struct Recording {
   std::vector<Api> apis;                 // by api id
   std::vector<Call> calls;               // by start_ns
   std::vector<DeviceTime> device_times;  // by start_ns
+  std::vector<Activity> activities;      // what device_times refer to
+  std::vector<Overhead> overheads;       // by start_ns
   std::vector<StepEdge> steps;           // by time
   std::vector<Window> windows;           // by index
   std::vector<Notice> notices;
@@ -119,6 +146,12 @@ struct Recording {
   std::unordered_map<std::uint32_t, Stream> streams;
   std::unordered_map<std::uint32_t, Graph> graphs;
   std::unordered_map<std::int32_t, Device> devices;
+
+  std::uint64_t dropped_activities = 0;  // CUPTI's records that were lost
+  std::uint64_t orphan_activities = 0;   // device work without a call that was seen
+  std::uint64_t unhooked_calls = 0;      // calls with kCallUnhooked
+  // By how much CUPTI's times of calls lie outside of the calls themselves, at most.
+  std::uint64_t activity_clock_error_ns = 0;
 
   // What the reader met: never silent.
   std::uint64_t torn_blocks = 0;      // blocks cut short by a crash or a bad record

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/call.hpp"
 
+#include "runtime/cupti/client.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/stack_table.hpp"
 
 namespace gpubusy::runtime {
+namespace {
+
+constexpr std::uint32_t kHarvestEvery = 64;
+
+}  // namespace
 
 void CallScope::enter() noexcept {
   KeepErrno keep;
@@ -36,6 +42,12 @@ void CallScope::enter() noexcept {
   thread_ = thread_state();
   if (thread_ == nullptr) {
     recording_file().count_lost(1);
+    return;
+  }
+  if (cupti::is_on()) {
+    correlation_ = next_correlation(*thread_);
+    cupti::push(*thread_, correlation_, outermost_);
+    in_cupti_ = true;
   } else if (works && (flags_ & recording::kCallCaptured) == 0 && wants_device_times()) {
     ticket_ = begin_timing(*thread_, site_.stream);
   }
@@ -51,16 +63,23 @@ void CallScope::stop(int result) noexcept {
   }
   end_ns_ = now_ns();
   result_ = result;
+  if (in_cupti_) cupti::pop(*thread_, correlation_);
   if (!records() || ticket_.state != Timing::kTimed) return;
   // At once, so that the end event stands as close behind the work as it can.
   ticket_.state = end_event(*thread_, ticket_, site_.stream, result != 0);
 }
 
 void CallScope::describe(bool blocking) noexcept {
-  correlation_ = next_correlation(*thread_);
+  if (!in_cupti_) correlation_ = next_correlation(*thread_);
   device_ = current_device();
   stream_id_ = stream_id(site_.stream, device_);
   if (!is_device_work(site_.category) || (flags_ & recording::kCallCaptured) != 0) return;
+  if (in_cupti_) {
+    if (result_ != 0) return;
+    flags_ |= recording::kCallTimed;
+    cupti::expect_activity();
+    return;
+  }
   switch (ticket_.state) {
     case Timing::kTimed:
       flags_ |= recording::kCallTimed;
@@ -105,9 +124,10 @@ void CallScope::write() noexcept {
 
 void CallScope::done() noexcept {
   if (!watches_steps_) return;
-  if (armed_) [[unlikely]] finish_at_exit();
+  if (armed_) [[unlikely]] first_call_is_over();
   const bool took_effect = result_ == 0 && (flags_ & recording::kCallCaptured) == 0;
   if (took_effect) steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
+  if (in_cupti_ && correlation_ % kHarvestEvery == 0) cupti::harvest_if_due(end_ns_);
   if (prelude_is_full()) [[unlikely]] end_prelude_for_size();
 }
 

@@ -71,7 +71,8 @@ struct CallSite {
 
 class CallScope {
  public:
-  explicit CallScope(const CallSite& site) noexcept : site_(site) {
+  explicit CallScope(const CallSite& site) noexcept
+      : site_(site), outermost_(is_outermost()) {
     t_local.busy = stack_address();
     enter();
   }
@@ -123,6 +124,8 @@ class CallScope {
   }
 
   const CallSite site_;
+  const bool outermost_;     // of the hooks on this thread's stack
+  bool in_cupti_ = false;    // CUPTI sees the call, by its correlation
   ThreadState* thread_ = nullptr;
   std::uint32_t generation_ = 0;  // of the file; another one after a fork inside the call
   bool watches_steps_ = false;

@@ -17,6 +17,7 @@ namespace {
 constinit PointerMap<17> g_module_of;   // host function -> module handle
 constinit PointerMap<17> g_registered;  // host function -> name
 constinit PointerMap<16> g_known;       // function or handle -> StepMatch << 32 | kernel id
+constinit PointerMap<16> g_by_name;     // hash of a name -> kernel id
 constinit std::atomic<std::uint32_t> g_next_id{1};
 constinit std::atomic<std::uint32_t> g_other_kernels{0};  // one id for all that do not fit
 
@@ -37,6 +38,32 @@ std::uint32_t define_kernel(const void* function, const char* name) noexcept {
 
 void remember(const void* function, StepMatch match, std::uint32_t id) noexcept {
   g_known.set(function, static_cast<std::uint64_t>(match) << kMatchShift | id);
+}
+
+std::uint32_t other_kernels() noexcept {
+  std::uint32_t others = g_other_kernels.load(std::memory_order_relaxed);
+  if (others != 0) return others;
+  notice(recording::NoticeKind::kBudget,
+         "more kernels than can be told apart: the others are counted as one");
+  others = define_kernel(nullptr, "(other kernels)");
+  g_other_kernels.store(others, std::memory_order_relaxed);
+  return others;
+}
+
+// 64 bits of a name; template names are some hundred bytes long, so eight at a time.
+std::uint64_t hash_of(const char* name) noexcept {
+  std::size_t left = strlen(name);
+  std::uint64_t hash = left * 0x9e3779b97f4a7c15ull;
+  while (left > 0) {
+    std::uint64_t word = 0;
+    const std::size_t n = left < sizeof word ? left : sizeof word;
+    memcpy(&word, name, n);
+    hash = (hash ^ word) * 0xff51afd7ed558ccdull;
+    hash ^= hash >> 32;
+    name += n;
+    left -= n;
+  }
+  return hash;
 }
 
 // A stub of a kernel that was registered before we could see it, and not a handle of the driver's?
@@ -94,19 +121,19 @@ const char* kernel_name(const void* function, recording::Layer layer) noexcept {
 
 std::uint32_t kernel_id(const void* function, recording::Layer layer) noexcept {
   if (const auto id = static_cast<std::uint32_t>(g_known.find(function))) return id;
-  if (!g_known.has_room()) {
-    std::uint32_t others = g_other_kernels.load(std::memory_order_relaxed);
-    if (others == 0) {
-      notice(recording::NoticeKind::kBudget,
-             "more kernels than can be told apart: the others are counted as one");
-      others = define_kernel(nullptr, "(other kernels)");
-      g_other_kernels.store(others, std::memory_order_relaxed);
-    }
-    return others;
-  }
+  if (!g_known.has_room()) return other_kernels();
   const char* name = kernel_name(function, layer);
   const std::uint32_t id = define_kernel(function, name == nullptr ? "" : name);
   if (id != 0) remember(function, known_step_match(function), id);
+  return id;
+}
+
+std::uint32_t kernel_id_by_name(const char* name) noexcept {
+  const auto* key = reinterpret_cast<const void*>(hash_of(name));
+  if (const auto id = static_cast<std::uint32_t>(g_by_name.find(key))) return id;
+  if (!g_by_name.has_room()) return other_kernels();
+  const std::uint32_t id = define_kernel(nullptr, name);
+  if (id != 0) g_by_name.set(key, id);
   return id;
 }
 
@@ -132,6 +159,7 @@ void release_kernels_after_fork(bool in_child) noexcept {
   g_registered.reset_lock_after_fork();
   g_module_of.reset_lock_after_fork();
   g_known.clear_after_fork();  // the child's file needs its own definitions
+  g_by_name.clear_after_fork();
   g_next_id.store(1, std::memory_order_relaxed);
   g_other_kernels.store(0, std::memory_order_relaxed);
 }

@@ -23,6 +23,9 @@ std::uint32_t kernel_id(const void* function, recording::Layer layer) noexcept;
 // The name as registered or as the driver tells it; nullptr where it cannot be found.
 const char* kernel_name(const void* function, recording::Layer layer) noexcept;
 
+// The same for a name that CUPTI gives, whose address may serve another name later.
+std::uint32_t kernel_id_by_name(const char* name) noexcept;
+
 // Does the kernel's name match GPUBUSY_STEP=kernel:…? Kept with the kernel, and forgotten with it.
 // kUnnamed: nothing knows its name; a registration may come later.
 enum class StepMatch : std::uint8_t { kUnknown, kUnnamed, kNo, kYes };

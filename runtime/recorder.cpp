@@ -19,6 +19,7 @@
 #include "config/schedule.hpp"
 #include "recording/check_in.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/cupti/client.hpp"
 #include "runtime/detached_export.hpp"
 #include "runtime/device_timer.hpp"
 #include "runtime/driver.hpp"
@@ -292,7 +293,13 @@ void export_windows() noexcept {
 // exporter runs at a time: windows that end meanwhile go into the next. Under g_mutex.
 void drain() noexcept {
   if (!g_draining.load(std::memory_order_relaxed)) return;
-  if (!harvest_device_times() && now_ns() - g_state.window_ended_ns < kDrainLimitNs) return;
+  // Both: each has work of its own out.
+  const bool events_are_in = harvest_device_times();
+  const bool activities_are_in = cupti::harvest(true);
+  if (!(events_are_in && activities_are_in) &&
+      now_ns() - g_state.window_ended_ns < kDrainLimitNs) {
+    return;
+  }
   if (!export_is_running()) export_windows();
 }
 
@@ -309,6 +316,11 @@ void enter_step(std::uint64_t time_ns) noexcept {
   const bool recording_before = mode() == Mode::kRecording;
   const bool recording_now = record || warm || g_state.window != WindowState::kNone;
   if (recording_now && !recording_before) recalibrate_device_clock();
+  if (recording_now) {
+    if (!recording_before || cupti::may_start()) cupti::start();
+  } else {
+    cupti::stop();
+  }
   if (recording_now != recording_before) write_recording_edge(recording_now);
   g_mode.store(recording_now ? Mode::kRecording : Mode::kTracking, std::memory_order_release);
 }
@@ -340,6 +352,7 @@ void after_fork_in_child() {
   forget_threads_after_fork();
   forget_streams_after_fork();
   forget_timers_after_fork();
+  cupti::forget_after_fork();
   forget_steps_after_fork();
   forget_python_after_fork();
   forget_driver_search_after_fork();
@@ -377,6 +390,7 @@ void watch_for_unnoticed_children() noexcept {
 
 const config::Config& configuration() noexcept { return g_state.config; }
 const ApiInfo& api_info(std::uint32_t api) noexcept { return g_apis[api]; }
+std::uint32_t api_count() noexcept { return static_cast<std::uint32_t>(g_api_count); }
 recording::RecordingFile& recording_file() noexcept { return g_state.file; }
 std::uint32_t next_correlation(ThreadState& thread) noexcept {
   // Taken in strides: one shared counter would be a contended cache line of all launching threads.
@@ -430,6 +444,7 @@ void start_up(const StartUp& start) noexcept {
   g_apis = start.apis;
   g_api_count = start.api_count;
   set_symbol_finder(start.find_symbol);
+  set_library_finder(start.libraries);
   struct stat out {};
   if (fstat(STDERR_FILENO, &out) == 0) {
     g_state.stderr_device = out.st_dev;
@@ -598,9 +613,12 @@ bool prelude_is_full() noexcept {
              g_prelude_end_blocks.load(std::memory_order_relaxed);
 }
 
-void finish_at_exit() noexcept {
+void first_call_is_over() noexcept {
   static constinit std::atomic<bool> has_handler{false};
   if (!has_handler.exchange(true)) atexit(at_exit);
+  cupti::process_is_ready();
+  const Lock lock;
+  if (!g_state.finished && mode() == Mode::kRecording) cupti::start();
 }
 
 void finish_process() noexcept {
@@ -619,6 +637,8 @@ void finish_process() noexcept {
     }
     // What the device has finished by now is taken in; nothing is waited for.
     harvest_device_times();
+    cupti::stop();
+    cupti::harvest(true);
   }
   g_state.finished = true;
   close_window(recording::WindowEvent::kCut, now_ns());

@@ -15,6 +15,7 @@
 #include "recording/writer.hpp"
 #include "runtime/api_info.hpp"
 #include "runtime/definitions.hpp"
+#include "runtime/loaded_library.hpp"
 #include "runtime/thread_state.hpp"
 
 namespace gpubusy::runtime {
@@ -32,6 +33,7 @@ struct StartUp {
   const ApiInfo* apis;
   std::size_t api_count;
   FindSymbol find_symbol;
+  const LibraryFinder* libraries;
 };
 // From the library's constructor: reads the environment, checks in with the launcher. Cheap: most
 // processes that inherit a preload never touch CUDA.
@@ -40,9 +42,9 @@ void start_up(const StartUp& start) noexcept;
 // First CUDA call: opens the recording. False: nothing is to be recorded.
 bool arm() noexcept;
 
-// Has finish_process() called by exit(). After the first real call: handlers run in reverse order, so
-// ours, made after the driver's own, still finds a live driver.
-void finish_at_exit() noexcept;
+// The first CUDA call of the process is over. Has finish_process() called by exit(): handlers run in
+// reverse order, so ours, made after the driver's own, still finds a live driver. CUPTI may begin.
+void first_call_is_over() noexcept;
 
 // The process ends in an orderly way (atexit, library destructor). Waits for nothing.
 void finish_process() noexcept;
@@ -61,6 +63,7 @@ void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept;
 
 const config::Config& configuration() noexcept;
 const ApiInfo& api_info(std::uint32_t api) noexcept;
+std::uint32_t api_count() noexcept;
 recording::RecordingFile& recording_file() noexcept;
 std::uint32_t next_correlation(ThreadState& thread) noexcept;
 // False while device times are of no use (tracking, or GPUBUSY_DEVICE_TIME=off).

@@ -350,7 +350,7 @@ BAD_OPTIONS = [
     (["--max-size", "1"], "--max-size='1'"),
     (["--python-stacks", "maybe"], "--python-stacks='maybe': allowed is 0, 1, off, on"),
     (["--step", "epoch"], "--step='epoch': allowed is optimizer, kernel:GLOB, call:NAME or none"),
-    (["--device-time", "gpu"], "--device-time='gpu': allowed is auto, events or off"),
+    (["--device-time", "gpu"], "--device-time='gpu': allowed is auto, cupti, events or off"),
     (["--wiat", "3"], "unknown option --wiat"),
     (["-x"], "unknown option -x"),
     (["--quiet=1"], "--quiet takes no value"),
@@ -378,7 +378,7 @@ BAD_VARIABLES = [
     ("GPUBUSY_WAIT", "-1"), ("GPUBUSY_WAIT", ""), ("GPUBUSY_WAIT", " 3"), ("GPUBUSY_ACTIVE", "0"),
     ("GPUBUSY_ACTIVE", "1e3"), ("GPUBUSY_REPEAT", "99999999999999999999"),
     ("GPUBUSY_SKIP_FIRST", "ten"), ("GPUBUSY_MAX_SIZE", "1KB"), ("GPUBUSY_PRELUDE_SIZE", "-5M"),
-    ("GPUBUSY_PYTHON_STACKS", "2"), ("GPUBUSY_STEP", "kernel:"), ("GPUBUSY_DEVICE_TIME", "cupti"),
+    ("GPUBUSY_PYTHON_STACKS", "2"), ("GPUBUSY_STEP", "kernel:"), ("GPUBUSY_DEVICE_TIME", "gpu"),
     ("GPUBUSY_OUTPUT", "%"), ("GPUBUSY_WIAT", "5"), ("GPUBUSY_STEP", "x" * 6000),
 ]
 

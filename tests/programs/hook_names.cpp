@@ -16,5 +16,6 @@ int main() {
 #define OWN(symbol, category) EACH(symbol)
 #include "preload/hooks/cuda_runtime.def"
 #include "preload/hooks/cuda_driver.def"
+#include "preload/hooks/cupti.def"
   EACH(dlclose)
 }

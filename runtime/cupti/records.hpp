@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From CUPTI's records to those of the recording.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/cupti/buffers.hpp"
+#include "runtime/cupti/clock.hpp"
+#include "runtime/cupti/library.hpp"
+#include "runtime/thread_state.hpp"
+
+namespace gpubusy::runtime::cupti {
+
+// CUPTI writes a call's external id just before the call. One user at a time.
+class Translator {
+ public:
+  // Writes the buffer's records through the thread's writer. Gives the number of calls whose device
+  // work came in.
+  std::uint64_t translate(const Library& library, const Clock& clock, const FullBuffer& buffer,
+                          ThreadState& writer) noexcept;
+
+ private:
+  void record(const Record& record) noexcept;
+  void kernel(const KernelRecord& r) noexcept;
+  void copy(const MemcpyRecord& r) noexcept;
+  void peer_copy(const MemcpyPeerRecord& r) noexcept;
+  void memset(const MemsetRecord& r) noexcept;
+  void api(const ApiRecord& r) noexcept;
+  void overhead(const OverheadRecord& r) noexcept;
+  void external(const ExternalCorrelationRecord& r) noexcept;
+  void write_correlation(std::uint64_t start_ns, std::uint64_t end_ns) noexcept;
+  template <class Header, class Payload>
+  void write(const Header& header, const Payload& payload) noexcept;
+  template <class Source>
+  bool fill(void* activity, const Source& r, std::uint8_t kind) noexcept;
+
+  const Library* library_ = nullptr;
+  const Clock* clock_ = nullptr;
+  ThreadState* writer_ = nullptr;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t came_in_ = 0;
+  std::uint32_t last_graph_correlation_ = 0;
+  // The last external id of ours, until its call's record comes.
+  std::uint32_t external_call_ = 0, external_activity_ = 0;
+};
+
+// Names of calls that CUPTI reports are looked up once per file.
+void forget_callback_names() noexcept;
+
+}  // namespace gpubusy::runtime::cupti
