@@ -51,6 +51,8 @@ Json json(const Coverage& c) {
           {"untimed_off", c.untimed_off},
           {"captured_calls", c.captured},
           {"orphan_times", c.orphan_times},
+          {"unhooked_calls", c.unhooked},
+          {"dropped_activities", c.dropped},
           {"failed_calls", c.failed_calls},
           {"early_device_work", c.early_ops},
           {"max_uncertainty_us", static_cast<double>(c.max_uncertainty_ns) / 1e3}};
@@ -172,6 +174,9 @@ Json json(const ProcessReport& p) {
   out["coverage"] = json(p.coverage);
   out["time_source"] = time_source_name(p.time_source);
   out["clock_correction_us"] = static_cast<double>(p.clock_correction_ns) / 1e3;
+  out["overhead_ms"] = {{"cupti", ms(p.cupti_ns)},
+                        {"launch_queue_full", ms(p.queue_full_ns)},
+                        {"code_loading", ms(p.code_loading_ns)}};
   out["mode"] = p.mode == StepMode::kSteps ? "steps" : "whole_span";
   out["step_source"] = step_source_name(p.step_source);
   out["steps_seen"] = p.steps_seen;

@@ -40,6 +40,7 @@ Coverage coverage_of(const Recording& recording, const Timeline& timeline,
                      const std::vector<Step>& steps) {
   Coverage out;
   out.orphan_times = timeline.coverage.orphan_times;
+  out.dropped = timeline.coverage.dropped;
   out.early_ops = timeline.coverage.early_ops;
   out.max_uncertainty_ns = timeline.coverage.max_uncertainty_ns;
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
@@ -47,6 +48,32 @@ Coverage coverage_of(const Recording& recording, const Timeline& timeline,
     count_call(out, recording.calls[i], timeline.timed[i]);
   }
   return out;
+}
+
+// What CUPTI and the driver took beside the program's own work, within the judged steps.
+void add_overheads(const Recording& recording, ProcessReport& report) {
+  for (const recording::Overhead& o : recording.overheads) {
+    std::uint64_t ns = 0;
+    for (const Step& step : report.steps) {
+      const std::uint64_t begin = std::max(o.start_ns, step.begin_ns);
+      const std::uint64_t end = std::min(o.end_ns, step.end_ns);
+      if (begin < end) ns += end - begin;
+    }
+    switch (o.kind) {
+      case recording::OverheadKind::kLaunchQueueFull:
+        report.queue_full_ns += ns;
+        break;
+      case recording::OverheadKind::kBufferFlush:
+      case recording::OverheadKind::kInstrumentation:
+      case recording::OverheadKind::kResource:
+      case recording::OverheadKind::kBufferRequest:
+        report.cupti_ns += ns;
+        break;
+      default:  // the driver's own: compiling and loading code
+        report.code_loading_ns += ns;
+        break;
+    }
+  }
 }
 
 void choose_device(const Recording& recording, const Timeline& timeline, ProcessReport& report) {
@@ -263,6 +290,7 @@ ProcessReport report_of(const Recording& recording) {
     report.clock_correction_ns = line->second.clock_correction_ns;
   }
 
+  add_overheads(recording, report);
   const std::vector<HostSegment> host = host_segments(recording);
   DeviceSteps device = split_time(recording, timeline, host, report.steps, report.device);
   SourceLines lines(recording);

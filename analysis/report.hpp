@@ -55,6 +55,9 @@ struct ProcessReport {
   std::vector<std::string> settings;
   recording::TimeSource time_source = recording::TimeSource::kNone;
   std::uint64_t clock_correction_ns = 0;
+  // As CUPTI tells, in the judged steps: its own work, launches that waited for room in the
+  // device's queue, the driver compiling and loading code.
+  std::uint64_t cupti_ns = 0, queue_full_ns = 0, code_loading_ns = 0;
 
   // steps
   StepMode mode = StepMode::kSteps;

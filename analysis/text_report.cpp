@@ -392,6 +392,20 @@ void coverage(Page& page, const ProcessReport& p) {
                  "CUDA events lie round each piece of work: on an idle GPU they take in the few us "
                  "between event and launch, so busy is an upper bound.");
   }
+  if (p.cupti_ns > 0) {
+    page.wrapped("  ", fmt::format("CUPTI itself took {} ms of these steps.",
+                                   number(static_cast<double>(p.cupti_ns) / 1e6)));
+  }
+  if (p.coverage.unhooked > 0) {
+    page.wrapped("  ", fmt::format("{} calls were seen by CUPTI only, past the hooks: they have no "
+                                   "stack.",
+                                   p.coverage.unhooked));
+  }
+  if (p.coverage.dropped > 0 || p.coverage.orphan_times > 0) {
+    page.wrapped("  ", fmt::format("CUPTI dropped {} records; {} pieces of device work belong to no "
+                                   "call that was seen.",
+                                   p.coverage.dropped, p.coverage.orphan_times));
+  }
   if (p.coverage.failed_calls > 0) {
     page.wrapped("  ", fmt::format("{} calls returned an error.", p.coverage.failed_calls));
   }

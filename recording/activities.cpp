@@ -42,6 +42,7 @@ class Join {
     };
     std::stable_sort(api_activities_.begin(), api_activities_.end(), by_activity);
     for (std::uint32_t i = 0; i < recording_.activities.size(); ++i) place(i);
+    drop_double_times();
     for (Call& call : unhooked_) recording_.calls.push_back(call);
     recording_.unhooked_calls = unhooked_.size();
   }
@@ -93,6 +94,20 @@ class Join {
     time.source = TimeSource::kCupti;
     time.activity = index;
     recording_.device_times.push_back(time);
+  }
+
+  // A call that was made while CUPTI was switched on has been timed by events too.
+  void drop_double_times() {
+    std::unordered_map<std::uint32_t, bool> by_cupti;
+    bool any_event = false;
+    for (const DeviceTime& time : recording_.device_times) {
+      if (time.source == TimeSource::kCupti) by_cupti.emplace(time.correlation, true);
+      any_event = any_event || time.source == TimeSource::kEvents;
+    }
+    if (!any_event) return;
+    std::erase_if(recording_.device_times, [&](const DeviceTime& time) {
+      return time.source == TimeSource::kEvents && by_cupti.contains(time.correlation);
+    });
   }
 
   const ApiActivity* api_activity(std::uint32_t activity) const {

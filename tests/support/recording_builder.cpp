@@ -293,6 +293,102 @@ void RecordingBuilder::device_time(std::uint32_t correlation, std::uint64_t star
   append(options.thread ? options.thread : thread_, &r, sizeof r);
 }
 
+namespace {
+
+template <class Payload>
+struct WithPayload {
+  rec::ActivityRecord record;
+  Payload payload;
+};
+
+template <class Payload>
+WithPayload<Payload> activity_record(std::uint32_t activity, std::uint64_t start,
+                                     std::uint64_t end, rec::ActivityKind kind,
+                                     const RecordingBuilder::ActivityOptions& options) {
+  WithPayload<Payload> r{};
+  r.record = record<rec::ActivityRecord>(rec::RecordType::kActivity, activity);
+  r.record.start_ns = start;
+  r.record.end_ns = end;
+  r.record.graph_node = options.graph_node;
+  r.record.uncertainty_ns = options.uncertainty;
+  r.record.stream = options.stream;
+  r.record.context = options.context;
+  r.record.graph = options.graph;
+  r.record.device = options.device;
+  r.record.kind = kind;
+  return r;
+}
+
+}  // namespace
+
+void RecordingBuilder::kernel_activity(std::uint32_t activity, std::uint64_t start,
+                                       std::uint64_t end, std::uint32_t kernel,
+                                       ActivityOptions options) {
+  auto r = activity_record<rec::KernelActivityPayload>(activity, start, end,
+                                                       rec::ActivityKind::kKernel, options);
+  r.payload = {kernel, 1024, 512, 0, 64, 2, 1, 128, 1, 1, 40};
+  last_ns_ = std::max(last_ns_, end);
+  append(thread_, &r, sizeof r);
+}
+
+void RecordingBuilder::copy_activity(std::uint32_t activity, std::uint64_t start,
+                                     std::uint64_t end, std::uint64_t bytes,
+                                     rec::CopyDirection direction, ActivityOptions options) {
+  auto r = activity_record<rec::CopyActivityPayload>(activity, start, end,
+                                                     rec::ActivityKind::kCopy, options);
+  const bool from_host = direction == rec::CopyDirection::kHostToDevice;
+  r.payload = {bytes, direction, from_host ? rec::MemoryKind::kPinned : rec::MemoryKind::kDevice,
+               from_host ? rec::MemoryKind::kDevice : rec::MemoryKind::kPinned, 1, -1, -1};
+  last_ns_ = std::max(last_ns_, end);
+  append(thread_, &r, sizeof r);
+}
+
+void RecordingBuilder::memset_activity(std::uint32_t activity, std::uint64_t start,
+                                       std::uint64_t end, std::uint64_t bytes,
+                                       ActivityOptions options) {
+  auto r = activity_record<rec::MemsetActivityPayload>(activity, start, end,
+                                                       rec::ActivityKind::kMemset, options);
+  r.payload = {bytes, 0, 0};
+  last_ns_ = std::max(last_ns_, end);
+  append(thread_, &r, sizeof r);
+}
+
+void RecordingBuilder::correlation(std::uint32_t call, std::uint32_t activity, std::uint64_t start,
+                                   std::uint64_t end) {
+  auto r = record<rec::CorrelationRecord>(rec::RecordType::kCorrelation, call);
+  r.activity = activity;
+  r.start_ns = start;
+  r.end_ns = end;
+  append(thread_, &r, sizeof r);
+}
+
+void RecordingBuilder::api_activity(std::uint32_t activity, std::uint64_t start, std::uint64_t end,
+                                    std::uint32_t thread, std::uint16_t api) {
+  auto r = record<rec::ApiActivityRecord>(rec::RecordType::kApiActivity, activity);
+  r.start_ns = start;
+  r.end_ns = end;
+  r.thread = thread;
+  r.api = api;
+  last_ns_ = std::max(last_ns_, end);
+  append(thread_, &r, sizeof r);
+}
+
+void RecordingBuilder::overhead(rec::OverheadKind kind, std::uint64_t start, std::uint64_t end,
+                                std::uint32_t thread) {
+  auto r = record<rec::OverheadRecord>(rec::RecordType::kOverhead,
+                                       static_cast<std::uint32_t>(kind));
+  r.start_ns = start;
+  r.end_ns = end;
+  r.thread = thread;
+  append(thread_, &r, sizeof r);
+}
+
+void RecordingBuilder::dropped(std::uint64_t time, std::uint32_t count) {
+  auto r = record<rec::DroppedRecord>(rec::RecordType::kDropped, count);
+  r.time_ns = time;
+  append(thread_, &r, sizeof r);
+}
+
 void RecordingBuilder::step_edge(std::uint64_t time, std::uint32_t step, rec::StepSource source) {
   auto r = record<rec::StepEdgeRecord>(rec::RecordType::kStepEdge, step);
   r.time_ns = time;

@@ -83,6 +83,26 @@ class RecordingBuilder {
   void device_time(std::uint32_t correlation, std::uint64_t start, std::uint64_t end,
                    CallOptions options = {}, std::uint32_t uncertainty = 500,
                    rec::TimeSource source = rec::TimeSource::kEvents, std::uint32_t graph_node = 0);
+  // What CUPTI saw; `activity` is its correlation id.
+  struct ActivityOptions {
+    std::uint32_t stream = 7, context = 1, graph = 0;
+    std::uint64_t graph_node = 0;
+    std::int16_t device = 0;
+    std::uint32_t uncertainty = 20;
+  };
+  void kernel_activity(std::uint32_t activity, std::uint64_t start, std::uint64_t end,
+                       std::uint32_t kernel, ActivityOptions options);
+  void copy_activity(std::uint32_t activity, std::uint64_t start, std::uint64_t end,
+                     std::uint64_t bytes, rec::CopyDirection direction, ActivityOptions options);
+  void memset_activity(std::uint32_t activity, std::uint64_t start, std::uint64_t end,
+                       std::uint64_t bytes, ActivityOptions options);
+  void correlation(std::uint32_t call, std::uint32_t activity, std::uint64_t start = 0,
+                   std::uint64_t end = 0);
+  void api_activity(std::uint32_t activity, std::uint64_t start, std::uint64_t end,
+                    std::uint32_t thread, std::uint16_t api);
+  void overhead(rec::OverheadKind kind, std::uint64_t start, std::uint64_t end,
+                std::uint32_t thread = 0);
+  void dropped(std::uint64_t time, std::uint32_t count);
   void step_edge(std::uint64_t time, std::uint32_t step,
                  rec::StepSource source = rec::StepSource::kOptimizer);
   void window(rec::WindowEvent event, std::uint64_t time, std::uint32_t index,

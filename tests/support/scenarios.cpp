@@ -123,6 +123,24 @@ RecordingBuilder everything(std::uint32_t pid) {
                     rec::TimeSource::kEvents, n + 1);
     }
     b.launch(t + 330 * kUs, t + 333 * kUs, plain, o);  // no device time
+    // And what CUPTI tells: a graph's nodes, and a call that no hook saw.
+    const std::uint32_t seen = 1'000 + 10 * i;
+    RecordingBuilder::ActivityOptions node;
+    node.graph = 5;
+    node.stream = 20;
+    const std::uint32_t replay = b.graph_launch(t + 334 * kUs, t + 336 * kUs, graph, o);
+    b.correlation(replay, seen, t + 334 * kUs, t + 336 * kUs);
+    for (node.graph_node = 1; node.graph_node < 3; ++node.graph_node) {
+      b.kernel_activity(seen, t + (800 + 20 * node.graph_node) * kUs,
+                        t + (810 + 20 * node.graph_node) * kUs, huge, node);
+    }
+    node.graph_node = 3;
+    b.copy_activity(seen, t + 870 * kUs, t + 880 * kUs, 4096, CopyDirection::kDeviceToHost, node);
+    b.api_activity(seen + 1, t + 337 * kUs, t + 338 * kUs, pid + 1,
+                   b.api("cudaLaunchNew", rec::Category::kOther));
+    b.kernel_activity(seen + 1, t + 890 * kUs, t + 895 * kUs, plain, {});
+    b.overhead(rec::OverheadKind::kBufferFlush, t + 900 * kUs, t + 901 * kUs, pid);
+    b.dropped(t + 902 * kUs, 2);
     CallOptions failed = o;
     failed.result = 2;
     b.alloc(t + 340 * kUs, t + 350 * kUs, 1 << 30, failed);

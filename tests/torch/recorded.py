@@ -28,7 +28,7 @@ class Run:
             [build_dir / "bin" / "gpubusy-sim", "--set", f"truth={log}",
              *(part for setting in settings for part in ("--set", setting)),
              build_dir / "bin" / "gpubusy", "-o", self.out, *options, "--", *map(str, command)],
-            env=environment, capture_output=True, text=True, timeout=300,
+            env=environment, cwd=directory, capture_output=True, text=True, timeout=300,
         )
         report = subprocess.run(
             [build_dir / "bin" / "gpubusy", "report", "--json", self.out],

@@ -169,19 +169,44 @@ TEST_F(AnalysisTrace, HasARowForEachCallAndEachPieceOfWork) {
   for (const Json& e : t["traceEvents"]) {
     if (e["ph"] == "X") ++count[e["cat"]];
   }
-  EXPECT_EQ(count["cuda_runtime"], 60);
+  EXPECT_EQ(count["cuda_runtime"], 68);
   EXPECT_EQ(count["cuda_driver"], 4);
-  EXPECT_EQ(count["kernel"], 4 * (5 + 3));
-  EXPECT_EQ(count["gpu_memcpy"], 4 * 3);
+  EXPECT_EQ(count["kernel"], 4 * (5 + 3 + 2 + 1));
+  EXPECT_EQ(count["gpu_memcpy"], 4 * (3 + 1));
   EXPECT_EQ(count["gpu_memset"], 4);
   EXPECT_EQ(count["user_annotation"], 4);
   EXPECT_EQ(written_.steps, 4u);
-  EXPECT_EQ(written_.events, 64u + 48u);
+  EXPECT_EQ(written_.events, 72u + 64u);
   EXPECT_EQ(written_.left_out, 0u);
-  EXPECT_EQ(t["gpubusy"]["time source"], "cuda events");
+  EXPECT_EQ(t["gpubusy"]["time source"], "cuda events, cupti");
   EXPECT_EQ(t["gpubusy"]["device work without time"], 4);
   EXPECT_EQ(t["gpubusy"]["window"]["complete"], true);
   EXPECT_EQ(t["truncated"], false);
+}
+
+TEST_F(AnalysisTrace, NodesOfAGraphAreShownAsWhatTheyAre) {
+  const Json t = trace(testing::everything());
+  std::map<std::string, int> names;
+  for (const Json& e : t["traceEvents"]) {
+    if (e["ph"] != "X" || !e["args"].contains("graph node id")) continue;
+    ++names[e["cat"]];
+    EXPECT_EQ(e["args"]["graph id"], 5);
+    EXPECT_EQ(e["args"]["stream"], 20);
+    EXPECT_EQ(e["args"]["time source"], "cupti");
+    if (e["cat"] == "kernel") {
+      EXPECT_EQ(e["args"]["grid"], Json({64, 2, 1}));
+      EXPECT_EQ(e["args"]["registers per thread"], 40);
+      EXPECT_EQ(e["args"]["shared memory"], 1536);
+    } else {
+      EXPECT_EQ(e["name"], "Memcpy DtoH (Device -> Pinned)");
+      EXPECT_EQ(e["args"]["bytes"], 4096);
+    }
+  }
+  EXPECT_EQ(names["kernel"], 8);
+  EXPECT_EQ(names["gpu_memcpy"], 4);
+  const Json* unhooked = find(t, [](const Json& e) { return e["name"] == "cudaLaunchNew"; });
+  ASSERT_TRUE(unhooked);
+  EXPECT_EQ((*unhooked)["args"]["seen by"], "CUPTI only");
 }
 
 TEST_F(AnalysisTrace, NamesSurviveOrAreReplacedVisibly) {
