@@ -96,13 +96,20 @@ bool load_library(const char* path) noexcept {
     return false;
   }
   const LoadedLibrary runtime = find_loaded_library("cudaGetErrorString");
-  // An older CUPTI works with a newer driver, not the other way round.
-  for (int major = version / 1000; major >= kOldest; --major) {
-    if ((runtime && try_beside(runtime.path(), major)) || try_root(getenv("CUDA_HOME"), major) ||
-        try_root(getenv("CUDA_PATH"), major) || try_load("", major) ||
-        try_root("/usr/local/cuda", major)) {
-      return library() != nullptr;
+  // That of the program's own toolkit rather than a newer one elsewhere. An older CUPTI works with a
+  // newer driver, not the other way round.
+  const auto newest_first = [&](auto&& try_major) {
+    for (int major = version / 1000; major >= kOldest; --major) {
+      if (try_major(major)) return true;
     }
+    return false;
+  };
+  if ((runtime && newest_first([&](int major) { return try_beside(runtime.path(), major); })) ||
+      newest_first([](int major) { return try_root(getenv("CUDA_HOME"), major); }) ||
+      newest_first([](int major) { return try_root(getenv("CUDA_PATH"), major); }) ||
+      newest_first([](int major) { return try_load("", major); }) ||
+      newest_first([](int major) { return try_root("/usr/local/cuda", major); })) {
+    return library() != nullptr;
   }
   return false;
 }
