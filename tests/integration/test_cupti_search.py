@@ -26,7 +26,9 @@ def search(programs, library, build_dir, clean_environment, tmp_path):
         put("cupti", *cuptis)
         log, out = tmp_path / "log", tmp_path / "out"
         environment = {
-            **clean_environment, "LD_PRELOAD": str(library), "GPUBUSY_OUTPUT": str(out),
+            **{name: value for name, value in clean_environment.items()
+               if name not in ("CUDA_HOME", "CUDA_PATH")},
+            "LD_PRELOAD": str(library), "GPUBUSY_OUTPUT": str(out),
             "GPUBUSY_EXPORT": "0", "GPUBUSY_STEP": "none", "TEST_CUPTI_LOG": str(log),
             "TEST_CUDA_VERSION": str(version),
             **{name: value.format(tmp=tmp_path) for name, value in variables.items()},
@@ -63,25 +65,25 @@ def test_beside_the_runtime(search, runtime, cupti):
 
 def test_in_cuda_home(search):
     cupti = "opt/cuda/extras/CUPTI/lib64/libcupti.so.13"
-    used, _ = search("app/libcudart.so.13", [cupti], CUDA_HOME="{tmp}/opt/cuda")
-    assert used == cupti
+    used, notices = search("app/libcudart.so.13", [cupti], CUDA_HOME="{tmp}/opt/cuda")
+    assert used == cupti, notices
 
 
 def test_by_the_search_path(search):
     cupti = "somewhere/libcupti.so.13"
-    used, _ = search("app/libcudart.so.13", [cupti], LD_LIBRARY_PATH="{tmp}/somewhere")
-    assert used == cupti
+    used, notices = search("app/libcudart.so.13", [cupti], LD_LIBRARY_PATH="{tmp}/somewhere")
+    assert used == cupti, notices
 
 
 def test_as_asked_for(search):
     beside, asked = "app/libcupti.so.13", "mine/cupti-new.so"
-    used, _ = search("app/libcudart.so.13", [beside, asked], GPUBUSY_CUPTI="{tmp}/mine/cupti-new.so")
-    assert used == asked
+    used, notices = search("app/libcudart.so.13", [beside, asked], GPUBUSY_CUPTI="{tmp}/mine/cupti-new.so")
+    assert used == asked, notices
 
 
 def test_not_newer_than_the_driver(search):
     """Driver 12: CUPTI 13 would not initialise."""
-    used, _ = search("app/libcudart.so.12", ["app/libcupti.so.13", "app/libcupti.so.12"], 12080)
+    used, notices = search("app/libcudart.so.12", ["app/libcupti.so.13", "app/libcupti.so.12"], 12080)
     assert used == "app/libcupti.so.12"
 
 
