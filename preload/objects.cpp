@@ -164,6 +164,28 @@ void after_fork_in_child() {
   g_forking.store(false);
 }
 
+// libc's own: programs replace dl_iterate_phdr, so that exceptions take no lock, and a replacement
+// looks libc's up by dlsym at its first use, which would lead back to us. The link map is read
+// without a lock up to libc alone: what is loaded at the start stays where it is.
+using Iterate = int (*)(WalkStep, void*);
+Iterate libc_iterate() noexcept {
+  static constinit std::atomic<Iterate> known{nullptr};
+  Iterate f = known.load(std::memory_order_acquire);
+  if (f != nullptr) return f;
+  for (const link_map* m = _r_debug.r_map; m != nullptr && f == nullptr; m = m->l_next) {
+    Object o;
+    o.base = m->l_addr;
+    o.dynamic = m->l_ld;
+    o.path = m->l_name;
+    if (has_name(o, "libc.so.6")) {
+      f = reinterpret_cast<Iterate>(find_function(o, "dl_iterate_phdr"));
+    }
+  }
+  if (f == nullptr) f = &dl_iterate_phdr;
+  known.store(f, std::memory_order_release);
+  return f;
+}
+
 }  // namespace
 
 void walk_objects(WalkStep step, void* data) noexcept {
@@ -173,7 +195,7 @@ void walk_objects(WalkStep step, void* data) noexcept {
     wait_until([] { return !g_forking.load(); });
     g_walks.fetch_add(1);
   }
-  dl_iterate_phdr(step, data);
+  libc_iterate()(step, data);
   g_walks.fetch_sub(1);
 }
 
