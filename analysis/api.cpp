@@ -3,8 +3,9 @@
 
 namespace gpubusy::analysis {
 
-tl::expected<recording::Session, recording::Error> load_session(const std::string& path) {
-  return recording::read_session(path);
+tl::expected<recording::Session, recording::Error> load_session(const std::string& path,
+                                                                std::uint64_t run) {
+  return recording::read_session(path, run);
 }
 
 }  // namespace gpubusy::analysis

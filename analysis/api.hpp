@@ -18,8 +18,9 @@ namespace gpubusy::analysis {
 
 struct SessionReport;  // analysis/report.hpp: every number of the verdict, as data
 
-// A directory with recordings, or one recording.
-tl::expected<recording::Session, recording::Error> load_session(const std::string& path);
+// A directory with recordings, or one recording. `run`: see recording::read_session.
+tl::expected<recording::Session, recording::Error> load_session(const std::string& path,
+                                                                std::uint64_t run = 0);
 
 // Judges all processes of a session. The report does not refer to the session afterwards.
 SessionReport analyse(const recording::Session& session);

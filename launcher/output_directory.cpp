@@ -14,7 +14,6 @@
 #include <filesystem>
 
 #include "launcher/environment.hpp"
-#include "recording/format.hpp"
 
 namespace gpubusy::launcher {
 namespace {
@@ -107,12 +106,6 @@ tl::expected<OutputDirectory, std::string> prepare_output(const config::Config& 
   if (!problem.empty()) {
     if (out.made) rmdir(out.path.c_str());
     return tl::unexpected(problem);
-  }
-  for (std::filesystem::directory_iterator i(absolute, error), end; !error && i != end;
-       i.increment(error)) {
-    if (i->path().extension() == recording::kFileSuffix) {
-      out.older_files.insert(i->path().filename().string());
-    }
   }
   return out;
 }

@@ -3,7 +3,6 @@
 // Where a run's recordings go, checked before the program starts.
 #pragma once
 
-#include <set>
 #include <string>
 
 #include <tl/expected.hpp>
@@ -15,8 +14,7 @@ namespace gpubusy::launcher {
 struct OutputDirectory {
   std::string path;  // absolute
   bool made = false;
-  bool named_by_us = false;           // no --output: removed again if nothing was recorded
-  std::set<std::string> older_files;  // recordings that were there before
+  bool named_by_us = false;  // no --output: removed again if nothing was recorded
 };
 
 // Makes the directory where it is missing (its parent must exist) and tries it out. The error is

@@ -2,13 +2,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <filesystem>
 #include <system_error>
 
 #include "analysis/api.hpp"
@@ -21,6 +22,7 @@
 #include "launcher/preload_check.hpp"
 #include "launcher/terminal.hpp"
 #include "recording/check_in.hpp"
+#include "recording/format.hpp"
 
 extern char** environ;
 
@@ -58,7 +60,7 @@ std::string why_nothing(const CommandLine& line, const PreloadCheck& check,
         "container or a changed LD_PRELOAD may be the cause)",
         line.command[0]);
   }
-  return fmt::format("{} loaded libgpubusy.so and none of them called CUDA{}{}",
+  return fmt::format("{} loaded libgpubusy.so and no CUDA call was intercepted{}{}",
                      count(check_ins.processes, "process", "processes"), words.empty() ? "" : "; ",
                      words);
 }
@@ -68,17 +70,25 @@ struct Run {
   const OutputDirectory& output;
   const PreloadCheck& check;
   const CheckIns& check_ins;
+  std::uint64_t id;
   int report_fd;
 };
 
-void tell(const Run& run) {
-  auto session = analysis::load_session(run.output.path);
-  if (session) {
-    // A directory may hold the recordings of earlier runs.
-    std::erase_if(session->processes, [&](const recording::Recording& r) {
-      return run.output.older_files.contains(std::filesystem::path(r.path).filename().string());
-    });
+// Different for every run on any host that may share the directory; not 0.
+std::uint64_t new_run_id() {
+  std::uint64_t id = 0;
+  if (getrandom(&id, sizeof id, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof id) || id == 0) {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    id = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec) + (static_cast<std::uint64_t>(getpid()) << 40);
   }
+  return id;
+}
+
+void tell(const Run& run) {
+  // The directory may hold the recordings of earlier runs, and of other ranks that still run.
+  const auto session = analysis::load_session(run.output.path, run.id);
   const std::size_t alive = run.check_ins.alive.size();
   const std::string later =
       alive == 0
@@ -167,6 +177,8 @@ int run_command(const CommandLine& line) {
   std::vector<std::pair<std::string, std::string>> changes = line.variables;
   changes.emplace_back("GPUBUSY_OUTPUT", as_pattern(output->path));
   changes.emplace_back(recording::kCheckInVariable, check_in_file);
+  const std::uint64_t run_id = new_run_id();
+  changes.emplace_back(recording::kRunVariable, fmt::format("{:x}", run_id));
   if (check.verdict != PreloadVerdict::kHarmful) {
     std::string named = library;
     if (!is_preload_safe(library)) {
@@ -200,7 +212,7 @@ int run_command(const CommandLine& line) {
 
   end_as_child_on_signals(child.status);
   try {
-    tell({line, *output, check, check_ins, report.value});
+    tell({line, *output, check, check_ins, run_id, report.value});
   } catch (const std::exception& error) {
     say(fmt::format("no verdict ({}); `gpubusy report '{}'` tries again", error.what(),
                     output->path));

@@ -57,7 +57,12 @@ struct FileHeader {
   char host[256];                  // UTF-8 as the system gives it
   char executable[1024];
   char command_line[2048];         // arguments separated by '\0', cut at the end
+  // Of which run of the launcher this is (kRunVariable); 0: of none, or an older file. Runs that share a
+  // directory at one time, as the ranks of a job do, tell their recordings apart by it.
+  std::uint64_t run;
 };
+static_assert(sizeof(FileHeader) <= kHeaderSize);
+inline constexpr const char* kRunVariable = "GPUBUSY_INTERNAL_RUN";  // hexadecimal
 
 enum class FileState : std::uint32_t {
   kOpen = 0,        // process still runs, or died without a word

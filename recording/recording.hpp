@@ -170,6 +170,8 @@ struct Session {
   std::vector<Recording> processes;
   std::vector<Error> skipped;
 };
-tl::expected<Session, Error> read_session(const std::string& path);
+// `run`: of a directory, the recordings of this run of the launcher alone (FileHeader::run), which may
+// be none; 0: all.
+tl::expected<Session, Error> read_session(const std::string& path, std::uint64_t run = 0);
 
 }  // namespace gpubusy::recording

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "recording/format.hpp"
 #include "recording/reader.hpp"
 #include "recording/recording.hpp"
 
@@ -50,6 +52,16 @@ Error system_error_of(const std::string& path, const char* what, int code) {
   return {fmt::format("{}: {}: {}", path, what, std::generic_category().message(code))};
 }
 
+// From the header alone: the recordings of others may be large, and still be written.
+bool is_of_run(const std::string& path, std::uint64_t run) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return false;
+  std::uint64_t found = 0;
+  const ssize_t got = pread(descriptor, &found, sizeof found, offsetof(FileHeader, run));
+  close(descriptor);
+  return got == static_cast<ssize_t>(sizeof found) && found == run;
+}
+
 }  // namespace
 
 tl::expected<Recording, Error> read_file(const std::string& path) {
@@ -70,7 +82,7 @@ tl::expected<Recording, Error> read_file(const std::string& path) {
   return read_source(path, file);
 }
 
-tl::expected<Session, Error> read_session(const std::string& path) {
+tl::expected<Session, Error> read_session(const std::string& path, std::uint64_t run) {
   namespace fs = std::filesystem;
   Session session;
   session.path = path;
@@ -91,11 +103,13 @@ tl::expected<Session, Error> read_session(const std::string& path) {
   fs::directory_iterator it(path, code);
   if (code) return tl::make_unexpected(system_error_of(path, "cannot list", code.value()));
   for (const fs::directory_iterator end; it != end; it.increment(code)) {
-    if (it->path().extension() == kFileSuffix) files.push_back(it->path().string());
+    if (it->path().extension() == kFileSuffix && (run == 0 || is_of_run(it->path().string(), run))) {
+      files.push_back(it->path().string());
+    }
     if (code) break;
   }
   if (code) return tl::make_unexpected(system_error_of(path, "cannot list", code.value()));
-  if (files.empty()) {
+  if (files.empty() && run == 0) {
     return tl::make_unexpected(
         Error{fmt::format("{}: no recording here; expected *{} files", path, kFileSuffix)});
   }

@@ -204,6 +204,7 @@ int RecordingFile::create(const Description& d) noexcept {
   h->rank = d.rank;
   h->world_size = d.world_size;
   h->local_rank = d.local_rank;
+  h->run = d.run;
   strncpy(h->library_version, d.library_version, sizeof h->library_version - 1);
   strncpy(h->host, d.host, sizeof h->host - 1);
   const ssize_t n = readlink("/proc/self/exe", h->executable, sizeof h->executable - 1);

@@ -24,6 +24,7 @@ class RecordingFile {
     std::uint64_t start_ns, start_unix_ns;
     std::uint64_t max_bytes;
     int rank, world_size, local_rank;
+    std::uint64_t run = 0;
   };
 
   // 0, or an errno value; `path()` then names what was tried. The name is made exclusively.

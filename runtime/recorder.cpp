@@ -60,6 +60,7 @@ struct State {
   bool armed = false;
   bool finished = false;
   bool under_launcher = false;  // it makes the traces itself, at the end
+  std::uint64_t run = 0;        // of the launcher; 0: none
   std::uint32_t exported_windows = 0;    // traces have been started for the windows before this one
   std::uint32_t exportable_windows = 0;  // behind the last one that holds any call
   std::uint64_t window_ended_ns = 0;     // of the first window that waits for its trace
@@ -453,6 +454,8 @@ void start_up(const StartUp& start) noexcept {
   const char* check_in_file = getenv("GPUBUSY_INTERNAL_CHECKIN");
   if (check_in_file != nullptr) recording::check_in(check_in_file);
   g_state.under_launcher = check_in_file != nullptr;
+  const char* run = getenv(recording::kRunVariable);
+  if (run != nullptr) g_state.run = strtoull(run, nullptr, 16);
   // Unset: the library does nothing at all. Any other GPUBUSY_ variable without an output
   // directory is still read, so that a typing error does not go unnoticed.
   config::Problem problem{};
@@ -517,7 +520,7 @@ bool arm() noexcept {
   if (error == 0) {
     error = g_state.file.create({directory, host, kVersion, now_ns(), unix_ns(),
                                  g_state.config.max_size, ranks.rank, ranks.world_size,
-                                 ranks.local_rank});
+                                 ranks.local_rank, g_state.run});
   }
   if (error != 0) {
     char text[1200];
