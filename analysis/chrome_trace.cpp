@@ -70,6 +70,23 @@ class Lanes {
   std::vector<std::vector<std::uint64_t>> open_;
 };
 
+// The program went on, but nothing was recorded any more.
+bool stopped_early(recording::FileState state) {
+  switch (state) {
+    case recording::FileState::kDiskFull:
+    case recording::FileState::kBudgetSpent:
+    case recording::FileState::kDescriptorLost:
+    case recording::FileState::kWriteFailed:
+    case recording::FileState::kFileLimit:
+      return true;
+    case recording::FileState::kOpen:
+    case recording::FileState::kFinished:
+    case recording::FileState::kExecuted:
+      break;
+  }
+  return false;
+}
+
 class Writer {
  public:
   Writer(const Recording& recording, const Timeline& timeline, const Window& window,
@@ -609,10 +626,16 @@ class Writer {
                           counts_.events),
               left_out_from_ns_);
     }
+    const bool stopped = !window_.complete && stopped_early(recording_.state);
+    if (stopped) {
+      instant(fmt::format("Truncated: the recording stopped here ({}), {} records lost",
+                          file_state_name(recording_.state), recording_.lost_records),
+              first_ < last_ ? recording_.calls[last_ - 1].end_ns : window_.end_ns);
+    }
     instant("Record Window End", window_.end_ns);
     // No brackets behind the events: TensorBoard looks for the last one.
-    put("\n],\n\"truncated\": {},\n\"rows left out\": {},\n\"traceName\": ", counts_.left_out > 0,
-        counts_.left_out);
+    put("\n],\n\"truncated\": {},\n\"rows left out\": {},\n\"traceName\": ",
+        counts_.left_out > 0 || stopped, counts_.left_out);
     std::string name = trace_name_;
     for (char& c : name) {
       if (c == '[' || c == ']' || c == '{' || c == '}') c = '_';

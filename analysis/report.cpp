@@ -2,7 +2,10 @@
 #include "analysis/report.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -127,19 +130,31 @@ void measure_other_steps(const Recording& recording, ProcessReport& report) {
   report.other_step_ms = spread_of(std::move(lengths));
 }
 
+// " in step 7": a step that is too large for the limit is named.
+std::string where_it_stopped(const Recording& recording) {
+  if (recording.windows.empty()) return {};
+  const recording::Window& last = recording.windows.back();
+  if (last.complete || last.kind != recording::WindowKind::kScheduled) return {};
+  return fmt::format(" in step {}, after {} of {} steps of the window",
+                     last.first_step + last.completed_steps, last.completed_steps,
+                     last.planned_steps);
+}
+
 void warn_about_process(const Recording& recording, ProcessReport& report) {
   auto& out = report.warnings;
   switch (recording.state) {
     case FileState::kOpen:
       out.push_back(
-          "The process did not end in an orderly way (killed, crashed, or still running): this is "
-          "what it had written until then.");
+          "The process did not end in an orderly way (killed, crashed, ended by _exit as forked "
+          "workers do, or still running): this is what it had written until then.");
       break;
     case FileState::kDiskFull:
       out.push_back("Recording stopped early: no space left for the recording.");
       break;
     case FileState::kBudgetSpent:
-      out.push_back("Recording stopped early: its size limit (GPUBUSY_MAX_SIZE) was reached.");
+      out.push_back(fmt::format(
+          "Recording stopped early{}: its size limit (GPUBUSY_MAX_SIZE) was reached.",
+          where_it_stopped(recording)));
       break;
     case FileState::kDescriptorLost:
       out.push_back(
@@ -172,7 +187,51 @@ void warn_about_process(const Recording& recording, ProcessReport& report) {
   }
 }
 
-void warn_about_steps(ProcessReport& report) {
+// The number of a setting as the recording says it, else its default.
+std::uint64_t setting_of(const Recording& recording, std::string_view variable) {
+  for (const std::string& setting : recording.settings) {
+    if (!setting.starts_with(variable) || setting.size() <= variable.size() ||
+        setting[variable.size()] != '=') {
+      continue;
+    }
+    std::uint64_t number = 0;
+    const char* first = setting.data() + variable.size() + 1;
+    if (std::from_chars(first, setting.data() + setting.size(), number).ec == std::errc()) {
+      return number;
+    }
+  }
+  static constexpr struct {
+    std::string_view variable;
+    std::uint64_t number;
+  } kDefaults[] = {
+#define OPTION(member, variable, flag, kind, otherwise, ...) DEFAULT_##kind(variable, otherwise)
+#define DEFAULT_Count(variable, otherwise) {variable, otherwise},
+#define DEFAULT_Size(variable, otherwise)
+#define DEFAULT_Switch(variable, otherwise)
+#define DEFAULT_Text(variable, otherwise)
+#include "config/options.def"
+#undef DEFAULT_Text
+#undef DEFAULT_Switch
+#undef DEFAULT_Size
+#undef DEFAULT_Count
+#undef OPTION
+  };
+  for (const auto& d : kDefaults) {
+    if (d.variable == variable) return d.number;
+  }
+  return 0;
+}
+
+// Steps until the first window of the schedule ends; 0: the recording does not tell its settings.
+std::uint64_t steps_needed(const Recording& recording) {
+  if (recording.settings.empty()) return 0;
+  const bool waits = setting_of(recording, "GPUBUSY_SKIP_FIRST_WAIT") == 0;
+  return setting_of(recording, "GPUBUSY_SKIP_FIRST") +
+         (waits ? setting_of(recording, "GPUBUSY_WAIT") : 0) +
+         setting_of(recording, "GPUBUSY_WARMUP") + setting_of(recording, "GPUBUSY_ACTIVE");
+}
+
+void warn_about_steps(const Recording& recording, ProcessReport& report) {
   auto& out = report.warnings;
   if (report.has_steps() && report.earlier_busy_ns * 2 > report.wall_ns) {
     out.push_back(fmt::format(
@@ -187,25 +246,30 @@ void warn_about_steps(ProcessReport& report) {
         "schedule.");
     return;
   }
+  const std::uint64_t needed = steps_needed(recording);
+  const std::string seen_and_needed =
+      fmt::format("{} steps were seen{}", report.steps_seen,
+                  needed == 0 ? "" : fmt::format(", the first window ends with step {}", needed - 1));
   if (report.mode == StepMode::kWholeSpan) {
     out.push_back(
         report.steps_seen == 0
             ? "No step was seen: the numbers are of the whole time from the first to the "
               "last CUDA activity recorded. Choose what ends a step with --step."
-            : fmt::format("No step lies in a recorded window ({} steps were seen): the numbers "
-                          "are of the whole time from the first to the last CUDA activity "
-                          "recorded. Lower --skip-first, --wait or --warmup.",
-                          report.steps_seen));
+            : fmt::format("No step lies in a recorded window ({}): the numbers are of the whole "
+                          "time from the first to the last CUDA activity recorded. Lower "
+                          "--skip-first, --wait or --warmup.",
+                          seen_and_needed));
   }
   if (report.cut_windows > 0) {
-    out.push_back(fmt::format("{} of {} windows ended before their last step.", report.cut_windows,
-                              report.windows));
+    out.push_back(fmt::format(
+        "{} of {} windows ended before their last step: of the last, {} of {} steps were seen.",
+        report.cut_windows, report.windows, report.cut_steps, report.cut_planned_steps));
   }
   if (report.warmup_left_out > 0) {
     out.push_back(fmt::format(
-        "The program ended before a window of the schedule: the steps are of the start of the "
+        "The program ended before a window of the schedule ({}): the steps are of the start of the "
         "program; the first {} left out as warm-up.",
-        report.warmup_left_out));
+        seen_and_needed, report.warmup_left_out));
   }
 }
 
@@ -279,6 +343,11 @@ ProcessReport report_of(const Recording& recording) {
   report.mode = selection.mode;
   report.windows = static_cast<std::uint32_t>(selection.windows.size());
   report.cut_windows = selection.cut_windows;
+  for (const recording::Window& window : selection.windows) {
+    if (window.complete) continue;
+    report.cut_steps = window.completed_steps;
+    report.cut_planned_steps = window.planned_steps;
+  }
   report.warmup_left_out = selection.warmup_left_out;
   report.steps = std::move(selection.steps);
   if (!recording.steps.empty()) report.step_source = recording.steps.front().source;
@@ -301,7 +370,7 @@ ProcessReport report_of(const Recording& recording) {
   add_up(report);
   measure_other_steps(recording, report);
   warn_about_process(recording, report);
-  warn_about_steps(report);
+  warn_about_steps(recording, report);
   warn_about_times(report);
   report.findings = find_all(report);
   return report;
