@@ -2,6 +2,7 @@
 """Where the tests find what was built."""
 
 import os
+import struct
 import subprocess
 from pathlib import Path
 
@@ -63,3 +64,48 @@ def run_plain(clean_environment):
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def compiler() -> str:
+    return os.environ.get("CC", "gcc")
+
+
+@pytest.fixture
+def compile_c(compiler, tmp_path):
+    """Builds a C program from its text; skips the test where it cannot be built."""
+
+    def compile_c(name, source, *flags):
+        (tmp_path / f"{name}.c").write_text(source)
+        result = subprocess.run(
+            [compiler, str(tmp_path / f"{name}.c"), "-o", str(tmp_path / name), *flags],
+            capture_output=True, text=True,
+        )
+        if result.returncode != 0:
+            pytest.skip(f"cannot build {name}: {result.stderr.splitlines()[-1:]}")
+        return str(tmp_path / name)
+
+    return compile_c
+
+
+@pytest.fixture
+def i386_program(tmp_path):
+    """Makes a static 32-bit program that exits with a code; skips where the kernel runs none."""
+
+    def i386_program(code):
+        # mov $1, %eax (exit); mov $code, %ebx; int $0x80
+        text = b"\xb8\x01\x00\x00\x00\xbb" + struct.pack("<I", code) + b"\xcd\x80"
+        header = b"\x7fELF\x01\x01\x01" + bytes(9) + struct.pack(
+            "<HHIIIIIHHHHHH", 2, 3, 1, 0x8048054, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+        size = 84 + len(text)
+        segment = struct.pack("<IIIIIIII", 1, 0, 0x8048000, 0x8048000, size, size, 5, 4096)
+        program = tmp_path / "i386"
+        program.write_bytes(header + segment + text)
+        program.chmod(0o755)
+        try:
+            assert subprocess.run([str(program)], timeout=10).returncode == code
+        except OSError:
+            pytest.skip("this kernel runs no 32-bit programs")
+        return str(program)
+
+    return i386_program

@@ -59,14 +59,6 @@ def test_every_way_to_end(programs, run_plain, run_preloaded, tmp_path, way, sta
     assert len(recordings(tmp_path / "out")) == 1
 
 
-def test_fork_under_fire(programs, run_preloaded, tmp_path):
-    """I08: 8 threads in hooks while 300 children are forked; each child gets a file of its own."""
-    result = run_preloaded([programs / "fork_hammer", "300"], GPUBUSY_STEP="none")
-    assert result.stdout == b"children 300 bad 0\n"
-    # One in ten is a vfork, which calls nothing.
-    assert len(recordings(tmp_path / "out")) == 1 + 270
-
-
 def test_unset_means_untouched(programs, run_plain, run_preloaded, tmp_path):
     """Without GPUBUSY_ variables a preloaded program is the same to the bit and writes nothing."""
     for command in ([programs / "leave_hook"], [programs / "weak_next"],
