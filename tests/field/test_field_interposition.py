@@ -344,9 +344,9 @@ def test_i10_loader_allocator_and_exceptions_at_once(both, field, programs):
     assert calls_of(result.out.process)["cudaLaunchKernel"] > 500
 
 
-def test_i10_hooks_call_neither_loader_nor_allocator(run, library, field, tmp_path):
-    """20,000 launches in a window are three turns of the thread's block and 6,000 are none of the
-    start-up: no malloc, free, dl_iterate_phdr, dladdr, dlopen or mutex among them."""
+def test_i10_hooks_call_neither_loader_nor_allocator(run, library, field, directory, tmp_path):
+    """20,000 launches and synchronisations in a window turn the thread's block over some forty times,
+    behind 100 for the start: no malloc, free, dl_iterate_phdr, dladdr, dlopen or mutex among them."""
     env = {"LD_PRELOAD": str(library), "GPUBUSY_OUTPUT": str(tmp_path / "out"),
            "GPUBUSY_STEP": "none", "GPUBUSY_EXPORT": "0"}
     plain = run([field("quiet_hooks"), "20000"])
@@ -354,6 +354,7 @@ def test_i10_hooks_call_neither_loader_nor_allocator(run, library, field, tmp_pa
     zero = b"malloc 0 free 0 dl_iterate_phdr 0 dladdr 0 dlopen 0 mutex 0\n"
     assert plain.stdout == zero
     assert hooked.stdout == zero
+    assert directory().process["calls"] == 2 * 20_100 + 1
 
 
 # ---- I12 -----------------------------------------------------------------------------------------
@@ -372,15 +373,16 @@ def test_i12_fork_and_exec(gpubusy, run, field):
     """A timer that survives exec kills /bin/true."""
     command = [gpubusy, "-q", "-o", "out", "--step", "none", "--", field("no_signals"), "exec"]
     result = run([*command, 10000, 1], timeout=120)
-    assert result.stdout.startswith(b"bad 0 of 10000\n")
-    assert result.returncode == 0 and result.stderr == b""
+    assert result.stdout.startswith(b"bad 0 of 10000\n") and result.stdout.endswith(b"timers 0\n")
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_i12_fork_of_a_large_process(gpubusy, run, field):
     """The case touches 8 GB, of which the copying of page tables is what counts: 1 GiB here."""
     command = [gpubusy, "-q", "-o", "out", "--step", "none", "--", field("no_signals"), "exec"]
     result = run([*command, 30, 1024], timeout=60)
-    assert result.stdout.startswith(b"bad 0 of 30\n")
+    assert result.stdout.startswith(b"bad 0 of 30\n") and result.stdout.endswith(b"timers 0\n")
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 # ---- I13 -----------------------------------------------------------------------------------------
@@ -442,6 +444,7 @@ def test_i14_libraries_that_need_static_tls(both, field, programs):
     result = both([field("marker"), *libraries], "--step", "none")
     assert result.plain.stdout == b"marker 0\n" + b"tls 421\n" * 3  # t_room[0] + its size
     assert result.plain.returncode == 0
+    assert result.out.process["calls"] == 1
 
 
 # ---- I15 -----------------------------------------------------------------------------------------

@@ -408,7 +408,7 @@ def test_t12_a_step_as_long_as_the_run(gpubusy, run, field, directory):
     assert trace["truncated"] is True and trace["gpubusy"]["window"]["complete"] is False
 
 
-def test_t12_memory_of_the_recorder(gpubusy, run, field):
+def test_t12_memory_of_the_recorder(gpubusy, run, field, directory):
     """1,000,000 recorded launches in one step take no more memory than the first thousand: the file's
     pages are not the process's."""
     code = ("import resource, subprocess, sys; r = subprocess.run(sys.argv[1:]); "
@@ -420,6 +420,7 @@ def test_t12_memory_of_the_recorder(gpubusy, run, field):
                       1, launches])
         status, peak = result.stdout.decode().split()[-2:]
         assert status == "5"
+        assert directory(f"out{launches}").process["calls"] == launches + 1
         return int(peak)
 
     assert peak_kib(1_000_000) - peak_kib(1_000) < 2048
