@@ -65,7 +65,7 @@ struct ProcessReport {
   std::uint64_t steps_seen = 0;
   std::uint32_t windows = 0, cut_windows = 0, warmup_left_out = 0;
   std::uint32_t cut_steps = 0, cut_planned_steps = 0;  // of the last window that was cut
-  std::vector<Step> steps;  // those judged
+  std::vector<Step> steps;                             // those judged
   std::uint32_t outlier_steps = 0;
   std::uint64_t other_steps = 0;  // steps outside windows whose length is known
   Spread other_step_ms;           // … of these; what recording costs shows in the difference

@@ -103,7 +103,8 @@ tl::expected<Session, Error> read_session(const std::string& path, std::uint64_t
   fs::directory_iterator it(path, code);
   if (code) return tl::make_unexpected(system_error_of(path, "cannot list", code.value()));
   for (const fs::directory_iterator end; it != end; it.increment(code)) {
-    if (it->path().extension() == kFileSuffix && (run == 0 || is_of_run(it->path().string(), run))) {
+    if (it->path().extension() == kFileSuffix &&
+        (run == 0 || is_of_run(it->path().string(), run))) {
       files.push_back(it->path().string());
     }
     if (code) break;

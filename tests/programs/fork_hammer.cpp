@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fork_hammer CHILDREN fork|vfork|spawn: 8 threads call CUDA without pause while the main thread starts
-// children. A forked child makes 10 calls and leaves by _exit; one of vfork and posix_spawn becomes
-// /bin/true (vfork shares our memory: nothing else is allowed there). Prints "children <n> bad <n>
-// slow <n>" (slow: more than 1 s from start to end) and how many launches this process made.
+// fork_hammer CHILDREN fork|vfork|spawn: 8 threads call CUDA without pause while the main thread
+// starts children. A forked child makes 10 calls and leaves by _exit; one of vfork and posix_spawn
+// becomes /bin/true (vfork shares our memory: nothing else is allowed there). Prints "children <n>
+// bad <n> slow <n>" (slow: more than 1 s from start to end) and how many launches this process
+// made.
 #include <cuda_runtime_api.h>
 #include <spawn.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Field cases T02, T04 and T12 as recordings: slices that viewers drop unless they are put on another
-// row, runs shorter than their schedule, recordings that stopped early.
+// Field cases T02, T04 and T12 as recordings: slices that viewers drop unless they are put on
+// another row, runs shorter than their schedule, recordings that stopped early.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -136,8 +136,8 @@ TEST(AnalysisField, OverlapsOfANanosecondAndEqualStarts) {
     const std::uint64_t times[][2] = {{100, 201}, {200, 300}, {300, 400},
                                       {300, 350}, {300, 350}, {399, 400}};
     for (int i = 0; i < 6; ++i) {
-      const auto call = b.launch(t + static_cast<std::uint64_t>(i), t + static_cast<std::uint64_t>(i) + 1,
-                                 b.kernel(names[i]));
+      const auto call = b.launch(t + static_cast<std::uint64_t>(i),
+                                 t + static_cast<std::uint64_t>(i) + 1, b.kernel(names[i]));
       b.device_time(call, t + times[i][0], t + times[i][1]);
     }
     const std::vector<Slice> all = slices(trace_of(b));

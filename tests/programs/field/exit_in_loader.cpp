@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LIBRARY: its constructor ends the process. Otherwise: exit_in_loader main|thread LIBRARY loads it,
-// after a CUDA call, so that a recording is open when exit() runs under the loader's lock.
+// LIBRARY: its constructor ends the process. Otherwise: exit_in_loader main|thread LIBRARY loads
+// it, after a CUDA call, so that a recording is open when exit() runs under the loader's lock.
 #include <cstdlib>
 
 #ifdef LIBRARY

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LIBRARY: a CUDA runtime that is torn down by an exit handler made at its first call, as the real
-// one, and answers 4 (unloading) from then on. Otherwise a program that frees memory later than that.
+// one, and answers 4 (unloading) from then on. Otherwise a program that frees memory later than
+// that.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

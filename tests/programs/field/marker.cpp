@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MARKER: a user's own preloaded library; whichever comes first is asked. Otherwise the program that
-// asks, and that tells whether jemalloc serves its malloc. TLS: a library that needs much static
-// thread-local storage.
+// MARKER: a user's own preloaded library; whichever comes first is asked. Otherwise the program
+// that asks, and that tells whether jemalloc serves its malloc. TLS: a library that needs much
+// static thread-local storage.
 #if defined(MARKER)
 extern "C" int gpubusy_test_marker() { return MARKER; }
 #elif defined(TLS)

@@ -16,7 +16,8 @@ namespace {
 char g_kernel;
 volatile int g_calls = 0;
 extern "C" void gpubusy_test_launch() {
-  const bool fine = cudaLaunchKernel(&g_kernel, dim3(1), dim3(1), nullptr, 0, nullptr) == cudaSuccess;
+  const bool fine =
+      cudaLaunchKernel(&g_kernel, dim3(1), dim3(1), nullptr, 0, nullptr) == cudaSuccess;
   g_calls = g_calls + fine;
 }
 
@@ -51,7 +52,8 @@ Code make_code(std::uint64_t frame_pointer) {
   mprotect(page, 4096, PROT_READ | PROT_EXEC);
   return reinterpret_cast<Code>(page);
 }
-// The caller's rbp does not come back from a cycle, so it is kept here; beyond the red zone, aligned.
+// The caller's rbp does not come back from a cycle, so it is kept here; beyond the red zone,
+// aligned.
 [[gnu::noinline]] void call(Code code) {
   asm volatile(
       "mov %%rsp, %%rbx\n\tsub $128, %%rsp\n\tand $-16, %%rsp\n\tpush %%rbp\n\tpush %%rbx\n\t"
@@ -133,7 +135,8 @@ int alternate_stack(int count) {
   mine.ss_sp = stack;
   mine.ss_size = sizeof stack;
   sigaltstack(&mine, &before);
-  struct sigaction action{}, old{};
+  struct sigaction action {
+  }, old{};
   action.sa_handler = [](int) { gpubusy_test_launch(); };
   action.sa_flags = SA_ONSTACK;
   sigaction(SIGUSR2, &action, &old);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a statically linked CUDA runtime does at its start, in every combination of version, flags
-// and status pointer: names asked of cuGetProcAddress, itself among them. Each pointer is used once.
-// Prints the answers, and how often the device was asked for memory and launches.
+// and status pointer: names asked of cuGetProcAddress, itself among them. Each pointer is used
+// once. Prints the answers, and how often the device was asked for memory and launches.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -45,8 +45,8 @@ int main() {
   for (const int version : {11030, 12000, 13000}) {
     for (const cuuint64_t flags : {0, 1, 2}) {
       for (const bool with_status : {true, false}) {
-        for (const char* name :
-             {"cuGetProcAddress", "cuMemAlloc", "cuMemFree", "cuLaunchKernel", "cuNoSuchFunction"}) {
+        for (const char* name : {"cuGetProcAddress", "cuMemAlloc", "cuMemFree", "cuLaunchKernel",
+                                 "cuNoSuchFunction"}) {
           void *p = kUntouched, *again = kUntouched;
           auto status = static_cast<CUdriverProcAddressQueryResult>(kUntouchedStatus);
           const CUresult result = ask(name, &p, version, flags, with_status ? &status : nullptr);
@@ -54,7 +54,9 @@ int main() {
           unstable += p != again;
           std::printf("%s %d %d %d: %d %d %s\n", name, version, static_cast<int>(flags),
                       with_status, result, static_cast<int>(status),
-                      p == nullptr ? "null" : p == kUntouched ? "untouched" : "pointer");
+                      p == nullptr      ? "null"
+                      : p == kUntouched ? "untouched"
+                                        : "pointer");
           if (p == nullptr || p == kUntouched) continue;
           if (strcmp(name, "cuGetProcAddress") == 0) {
             // Its older form has no status. What it hands out must work as well.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// steady_steps STEPS: a fixed amount of work and 10,000 launches per step, about 2 ms. Prints a line
-// per step: thread CPU time and wall time in ns, and the resident memory behind it in KiB, so that
-// steps before, in and after a window can be compared.
+// steady_steps STEPS: a fixed amount of work and 10,000 launches per step, about 2 ms. Prints a
+// line per step: thread CPU time and wall time in ns, and the resident memory behind it in KiB, so
+// that steps before, in and after a window can be compared.
 #include <cuda_runtime_api.h>
 #include <time.h>
 #include <unistd.h>
