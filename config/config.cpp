@@ -389,6 +389,22 @@ bool finish(Config& config, Problem& problem) noexcept {
         .put(": allowed is auto, cupti, events or off");
     return false;
   }
+  config.process_pattern = nullptr;
+  if (strcmp(config.processes, "all") == 0) {
+    config.process_kind = ProcessKind::kAll;
+  } else if (strcmp(config.processes, "command") == 0) {
+    config.process_kind = ProcessKind::kCommand;
+  } else if (starts_with(config.processes, "name:") && config.processes[5] != '\0') {
+    config.process_kind = ProcessKind::kName;
+    config.process_pattern = config.processes + 5;
+  } else {
+    Writer(problem.text, sizeof problem.text)
+        .put(option_by_member("processes")->variable)
+        .put('=')
+        .put_value(config.processes)
+        .put(": allowed is all, command or name:GLOB");
+    return false;
+  }
   char unused[kTextMax];
   return expand_output(config.output, unused, sizeof unused, problem);
 }

@@ -30,18 +30,22 @@ inline constexpr std::size_t kTextMax = 4096;
 
 enum class StepKind : std::uint8_t { kNone, kOptimizer, kKernel, kCall };
 enum class DeviceTimeKind : std::uint8_t { kAuto, kCupti, kEvents, kOff };
+enum class ProcessKind : std::uint8_t { kAll, kCommand, kName };
 
 struct Config {
   char output[kTextMax];  // pattern, see expand_output()
   char step[kTextMax];
   char device_time[kTextMax];
   char cupti[kTextMax];
+  char processes[kTextMax];
   std::uint64_t skip_first, skip_first_wait, wait, warmup, active, repeat;
   std::uint64_t python_stacks, max_size, prelude_size, export_traces;
   // derived
   StepKind step_kind;
   const char* step_pattern;  // into `step`, behind the colon
   DeviceTimeKind device_time_kind;
+  ProcessKind process_kind;
+  const char* process_pattern;  // into `processes`, behind the colon
 };
 
 // One message for one bad value: names the value, what is allowed, and where it came from.
@@ -61,7 +65,7 @@ bool set_option(Config& config, const OptionInfo& option, const char* text, cons
 // `problem`, nothing should be recorded.
 bool load(Config& config, const char* const* environment, Problem& problem) noexcept;
 
-// Checks what only the whole shows (step and device_time texts) and fills in the derived members.
+// Checks what only the whole shows (step, device_time and processes texts) and fills in the derived members.
 bool finish(Config& config, Problem& problem) noexcept;
 
 // Expands %h %p %n %q{NAME} %% into `out`. False: unknown %-sequence, NAME not set, or too long.

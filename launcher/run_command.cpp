@@ -60,9 +60,13 @@ std::string why_nothing(const CommandLine& line, const PreloadCheck& check,
         "container or a changed LD_PRELOAD may be the cause)",
         line.command[0]);
   }
-  return fmt::format("{} loaded libgpubusy.so and no CUDA call was intercepted{}{}",
-                     count(check_ins.processes, "process", "processes"), words.empty() ? "" : "; ",
-                     words);
+  const std::string chosen =
+      line.config.process_kind == config::ProcessKind::kAll
+          ? std::string()
+          : fmt::format(" in those that --processes={} chooses", line.config.processes);
+  return fmt::format("{} loaded libgpubusy.so and no CUDA call was intercepted{}{}{}",
+                     count(check_ins.processes, "process", "processes"), chosen,
+                     words.empty() ? "" : "; ", words);
 }
 
 struct Run {
@@ -177,6 +181,7 @@ int run_command(const CommandLine& line) {
   std::vector<std::pair<std::string, std::string>> changes = line.variables;
   changes.emplace_back("GPUBUSY_OUTPUT", as_pattern(output->path));
   changes.emplace_back(recording::kCheckInVariable, check_in_file);
+  changes.emplace_back(recording::kLauncherVariable, std::to_string(getpid()));
   const std::uint64_t run_id = new_run_id();
   changes.emplace_back(recording::kRunVariable, fmt::format("{:x}", run_id));
   if (check.verdict != PreloadVerdict::kHarmful) {

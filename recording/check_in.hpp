@@ -21,6 +21,7 @@ namespace gpubusy::recording {
 inline constexpr char kCheckInMagic[8] = {'G', 'P', 'U', 'B', 'C', 'H', 'K', '\n'};
 inline constexpr std::uint32_t kCheckInVersion = 1;
 inline constexpr const char* kCheckInVariable = "GPUBUSY_INTERNAL_CHECKIN";
+inline constexpr const char* kLauncherVariable = "GPUBUSY_INTERNAL_LAUNCHER";  // its process id
 
 struct CheckIn {
   char magic[8];

@@ -358,12 +358,48 @@ void after_fork_in_child() {
   forget_python_after_fork();
   forget_driver_search_after_fork();
   reset_stack_table_after_fork();
-  if (g_state.has_config) g_mode.store(Mode::kIdle, std::memory_order_release);
+  if (!g_state.has_config) return;
+  const bool chosen = g_state.config.process_kind != config::ProcessKind::kCommand;
+  g_mode.store(chosen ? Mode::kIdle : Mode::kOff, std::memory_order_release);
 }
 
 bool is_set(const char* name) noexcept {
   const char* value = getenv(name);
   return value != nullptr && value[0] != '\0';
+}
+
+const char* file_name_of(const char* path) noexcept {
+  const char* slash = strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
+// GPUBUSY_PROCESSES: is this process to be recorded?
+bool is_chosen(const config::Config& c) noexcept {
+  switch (c.process_kind) {
+    case config::ProcessKind::kAll:
+      return true;
+    case config::ProcessKind::kCommand: {
+      // The command is the launcher's child in all of its images.
+      const char* launcher = getenv(recording::kLauncherVariable);
+      if (launcher != nullptr) {
+        return strtoull(launcher, nullptr, 10) == static_cast<unsigned long long>(getppid());
+      }
+      say_once_per_tree(
+          "GPUBUSY_PROCESSES='command' needs the gpubusy launcher, which knows its command (use "
+          "name:GLOB); nothing is recorded");
+      return false;
+    }
+    case config::ProcessKind::kName: {
+      // As it was called, or as it is: `python` is a link to python3.11.
+      if (config::glob_match(c.process_pattern, program_invocation_short_name)) return true;
+      char path[PATH_MAX];
+      const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+      if (n <= 0) return false;
+      path[n] = '\0';
+      return config::glob_match(c.process_pattern, file_name_of(path));
+    }
+  }
+  return true;
 }
 
 // A function whose calls can end steps; kNoApi: there is none of that name.
@@ -468,6 +504,7 @@ void start_up(const StartUp& start) noexcept {
   }
   if (!is_set("GPUBUSY_OUTPUT")) return;
   const config::Config& c = g_state.config;
+  if (!is_chosen(c)) return;
   g_state.schedule = {c.skip_first, c.skip_first_wait, c.wait, c.warmup, c.active, c.repeat};
   if (c.step_kind == config::StepKind::kCall) {
     const std::uint32_t api = step_api_by_name(c.step_pattern);

@@ -214,6 +214,46 @@ def test_i06_python_children_are_followed(both, toy_cuda, way):
     assert result.out.process["calls"] == 1
 
 
+TREE = """
+import ctypes, multiprocessing, subprocess, sys
+cuda = ctypes.CDLL(sys.argv[1])
+def work():
+    cuda.cudaDeviceSynchronize()
+if __name__ == "__main__":
+    cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), 8)
+    for method in ("fork", "spawn"):
+        p = multiprocessing.get_context(method).Process(target=work)
+        p.start(); p.join(); print(method, p.exitcode, flush=True)
+    print(subprocess.run([sys.argv[2], "return"]).returncode)
+"""
+
+
+@pytest.mark.parametrize("choice, recorded", [
+    (None, 4), ("command", 1), ("name:python*", 3), ("name:exit_ways", 1), ("name:no*", 0),
+])
+def test_i06_which_children_are_recorded(both, toy_cuda, programs, tmp_path, choice, recorded):
+    """Four processes call CUDA: the command, a forked and a spawned worker, another program."""
+    script = tmp_path / "tree.py"
+    script.write_text(TREE)
+    options = [] if choice is None else ["--processes", choice]
+    # A shell that becomes the command: both are the same process.
+    command = ["sh", "-c", 'exec "$0" "$@"', PYTHON, script, toy_cuda, programs / "exit_ways"]
+    result = both(command, "--step", "none", *options)
+    assert result.plain.stdout == b"fork 0\nspawn 0\n3\n"
+    assert len(result.out.recordings) == recorded
+    if choice == "command":
+        assert result.out.process["calls"] == 1  # its cudaMalloc
+
+
+def test_i06_no_command_without_the_launcher(run, library, field, tmp_path):
+    result = run([field("steps"), 10, 1], env={
+        "LD_PRELOAD": str(library), "GPUBUSY_OUTPUT": str(tmp_path / "out"),
+        "GPUBUSY_PROCESSES": "command"})
+    assert (result.returncode, result.stdout) == (5, b"trained 10\n")
+    assert b"needs the gpubusy launcher" in result.stderr and result.stderr.count(b"\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 # ---- I07 -----------------------------------------------------------------------------------------
 
 

@@ -135,6 +135,7 @@ TEST(Settings, BadTextsAreRefused) {
   for (const char* entry :
        {"GPUBUSY_STEP=", "GPUBUSY_STEP=optimiser", "GPUBUSY_STEP=kernel:", "GPUBUSY_STEP=call:",
         "GPUBUSY_DEVICE_TIME=", "GPUBUSY_DEVICE_TIME=gpu", "GPUBUSY_PYTHON_STACKS=2",
+        "GPUBUSY_PROCESSES=", "GPUBUSY_PROCESSES=one", "GPUBUSY_PROCESSES=name:",
         "GPUBUSY_PYTHON_STACKS=", "GPUBUSY_OUTPUT=a%z", "GPUBUSY_OUTPUT=a%", "GPUBUSY_OUTPUT=%q",
         "GPUBUSY_OUTPUT=%q{}", "GPUBUSY_OUTPUT=%q{NOT_SET_AT_ALL}", "GPUBUSY_OUTPUT=%q{HOME"}) {
     const Result r = load_from(config, {entry});
