@@ -65,7 +65,8 @@ bool set_option(Config& config, const OptionInfo& option, const char* text, cons
 // `problem`, nothing should be recorded.
 bool load(Config& config, const char* const* environment, Problem& problem) noexcept;
 
-// Checks what only the whole shows (step, device_time and processes texts) and fills in the derived members.
+// Checks what only the whole shows (step, device_time and processes texts) and fills in the derived
+// members.
 bool finish(Config& config, Problem& problem) noexcept;
 
 // Expands %h %p %n %q{NAME} %% into `out`. False: unknown %-sequence, NAME not set, or too long.

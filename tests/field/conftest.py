@@ -2,7 +2,6 @@
 """Field cases: programs as they were reported, run with and without gpubusy (docs/field-cases.md)."""
 
 import gzip
-import json
 import re
 import subprocess
 import sys
