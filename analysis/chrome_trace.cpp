@@ -337,11 +337,14 @@ class Writer {
       name->second = json_string(name->second);
       return;
     }
-    put("{}\n    \"{}\": ", any_long_name_ ? "," : "", kernel);
-    append_json_string(buffer_, name->second);
+    // The hooks and CUPTI may each have told it.
+    const auto [number, first_time] = long_names_.try_emplace(name->second, kernel);
+    if (first_time) {
+      put("{}\n    \"{}\": ", long_names_.size() > 1 ? "," : "", kernel);
+      append_json_string(buffer_, name->second);
+    }
     name->second = json_string(shorten(name->second, kCutName, false) +
-                               fmt::format(" (long name {})", kernel));
-    any_long_name_ = true;
+                               fmt::format(" (long name {})", number->second));
     flush(kBufferSize);
   }
 
@@ -669,10 +672,11 @@ class Writer {
   std::uint64_t stream_lane_shift_ = 1000;
   std::uint64_t left_out_from_ns_ = 0;
   std::unordered_map<std::uint32_t, std::string> kernel_names_;  // as JSON
+  std::unordered_map<std::string, std::uint32_t> long_names_;    // in full, and its number
   std::unordered_map<std::uint16_t, std::string> api_names_;     // as JSON
   std::unordered_map<std::uint32_t, std::string> python_args_;   // as JSON
   std::string buffer_, row_;
-  bool any_row_ = false, any_long_name_ = false;
+  bool any_row_ = false;
 };
 
 }  // namespace

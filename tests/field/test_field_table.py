@@ -33,7 +33,7 @@ def test_every_case_has_its_row():
 def test_named_tests_exist(row):
     case, names, status = row
     tests = [name.strip() for name in names.split(",") if name.strip()]
-    assert status and (tests or status == "CUPTI"), f"{case}: neither test nor reason"
+    assert status and tests, f"{case}: no test"
     assert [name for name in tests if not exists(name)] == []
 
 
