@@ -152,9 +152,9 @@ void warn_about_process(const Recording& recording, ProcessReport& report) {
       out.push_back("Recording stopped early: no space left for the recording.");
       break;
     case FileState::kBudgetSpent:
-      out.push_back(fmt::format(
-          "Recording stopped early{}: its size limit (GPUBUSY_MAX_SIZE) was reached.",
-          where_it_stopped(recording)));
+      out.push_back(
+          fmt::format("Recording stopped early{}: its size limit (GPUBUSY_MAX_SIZE) was reached.",
+                      where_it_stopped(recording)));
       break;
     case FileState::kDescriptorLost:
       out.push_back(
@@ -235,7 +235,8 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
   auto& out = report.warnings;
   if (report.has_steps() && report.earlier_busy_ns * 2 > report.wall_ns) {
     out.push_back(fmt::format(
-        "The host runs far ahead of the GPU: for {:.0f} % of the windows the GPU worked on launches "
+        "The host runs far ahead of the GPU: for {:.0f} % of the windows the GPU worked on "
+        "launches "
         "from before the recording. The length of a step is the host's, not the GPU's; record more "
         "steps (--active).",
         100 * report.share(report.earlier_busy_ns)));
@@ -247,9 +248,9 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
     return;
   }
   const std::uint64_t needed = steps_needed(recording);
-  const std::string seen_and_needed =
-      fmt::format("{} steps were seen{}", report.steps_seen,
-                  needed == 0 ? "" : fmt::format(", the first window ends with step {}", needed - 1));
+  const std::string seen_and_needed = fmt::format(
+      "{} steps were seen{}", report.steps_seen,
+      needed == 0 ? "" : fmt::format(", the first window ends with step {}", needed - 1));
   if (report.mode == StepMode::kWholeSpan) {
     out.push_back(
         report.steps_seen == 0
