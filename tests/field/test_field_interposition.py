@@ -9,9 +9,6 @@ import ctypes.util
 import json
 import os
 import re
-import shutil
-import statistics
-import subprocess
 import sys
 import textwrap
 import time
@@ -172,7 +169,7 @@ def test_i06_children_of_all_kinds(both, tmp_path, toy_cuda, programs, i386_prog
         [PYTHON, "-c", CALLS, toy_cuda],
     ]
     code = """
-        import json, shutil, subprocess, sys
+        import json, subprocess, sys
         children, out = json.loads(sys.argv[1]), []
         without = {"PATH": "/usr/bin:/bin"}
         for command in children:
