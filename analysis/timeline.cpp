@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "analysis/thresholds.hpp"
@@ -125,8 +126,8 @@ class ClockCorrection {
         continue;
       }
       const Place place = place_of(op);
-      raise(by_stretch_[{op.device, place.stretch}], early);
-      raise(by_piece_[{op.device, place.piece}], early);
+      raise(by_stretch_[{op.device, op.source, place.stretch}], early);
+      raise(by_piece_[{op.device, op.source, place.piece}], early);
     }
     for (DeviceOp& op : timeline_.ops) {
       const std::uint64_t ns = correction_of(op);
@@ -156,18 +157,19 @@ class ClockCorrection {
   }
   std::uint64_t correction_of(const DeviceOp& op) const {
     const Place place = place_of(op);
-    const auto stretch = by_stretch_.find({op.device, place.stretch});
+    const auto stretch = by_stretch_.find({op.device, op.source, place.stretch});
     if (stretch == by_stretch_.end()) return 0;
     if (stretch->second <= kSteadyClockNs) return stretch->second;
-    const auto piece = by_piece_.find({op.device, place.piece});
+    const auto piece = by_piece_.find({op.device, op.source, place.piece});
     return piece == by_piece_.end() ? 0 : piece->second;
   }
 
   const Recording& recording_;
   Timeline& timeline_;
   std::vector<std::uint64_t> begins_;
-  std::map<std::pair<std::int16_t, std::size_t>, std::uint64_t> by_stretch_;
-  std::map<std::pair<std::int16_t, std::uint64_t>, std::uint64_t> by_piece_;
+  // Events and CUPTI have clocks of their own.
+  using Key = std::tuple<std::int16_t, recording::TimeSource, std::uint64_t>;
+  std::map<Key, std::uint64_t> by_stretch_, by_piece_;
 };
 
 void correct_clocks(const Recording& recording, Timeline& timeline) {
@@ -231,35 +233,33 @@ namespace {
 // (Or it waited for another stream, which comes to the same: nothing recorded was there to wait for.)
 std::map<std::int16_t, std::vector<Interval>> earlier_work(const Recording& recording,
                                                            const Timeline& timeline) {
+  // The first work of each stretch of recording, by stream. Nothing ran before the first stretch: the
+  // recording opens with the first CUDA call.
+  std::vector<std::uint64_t> edges;
+  for (const recording::RecordingEdge& edge : recording.recording_edges) {
+    edges.push_back(edge.time_ns);
+  }
+  std::map<std::tuple<std::size_t, std::int16_t, std::uint32_t>, const DeviceOp*> first;
+  for (const DeviceOp& op : timeline.ops) {
+    if (op.call == kNoCall) continue;
+    const std::uint64_t asked_ns = recording.calls[op.call].start_ns;
+    const auto stretch = static_cast<std::size_t>(
+        std::upper_bound(edges.begin(), edges.end(), asked_ns) - edges.begin());
+    if (stretch <= 1 || !recording.recording_edges[stretch - 1].begins) continue;
+    const DeviceOp*& earliest = first[{stretch - 1, op.device, op.stream}];
+    if (earliest == nullptr || asked_ns < recording.calls[earliest->call].start_ns) earliest = &op;
+  }
+  std::map<std::pair<std::int16_t, std::size_t>, std::uint64_t> until;
+  for (const auto& [key, op] : first) {
+    const auto& [edge, device, stream] = key;
+    if (op->start_ns > recording.calls[op->call].end_ns + kQueuedBehindEarlierNs) {
+      std::uint64_t& most = until[{device, edge}];
+      most = std::max(most, op->start_ns);
+    }
+  }
   std::map<std::int16_t, std::vector<Interval>> found;
-  for (std::size_t i = 0; i < recording.recording_edges.size(); ++i) {
-    const recording::RecordingEdge& edge = recording.recording_edges[i];
-    // Nothing ran before the first: the recording opens with the first CUDA call.
-    if (!edge.begins || i == 0) continue;
-    std::uint64_t end_ns = std::numeric_limits<std::uint64_t>::max();
-    if (i + 1 < recording.recording_edges.size()) {
-      end_ns = recording.recording_edges[i + 1].time_ns;
-    }
-    std::map<std::pair<std::int16_t, std::uint32_t>, const DeviceOp*> first;  // by stream
-    for (const DeviceOp& op : timeline.ops) {
-      if (op.call == kNoCall) continue;
-      const std::uint64_t asked_ns = recording.calls[op.call].start_ns;
-      if (asked_ns < edge.time_ns || asked_ns >= end_ns) continue;
-      const DeviceOp*& earliest = first[{op.device, op.stream}];
-      if (earliest == nullptr || asked_ns < recording.calls[earliest->call].start_ns) {
-        earliest = &op;
-      }
-    }
-    std::map<std::int16_t, std::uint64_t> until;
-    for (const auto& [stream, op] : first) {
-      const std::uint64_t returned_ns = recording.calls[op->call].end_ns;
-      if (op->start_ns > returned_ns + kQueuedBehindEarlierNs) {
-        until[stream.first] = std::max(until[stream.first], op->start_ns);
-      }
-    }
-    for (const auto& [device, time_ns] : until) {
-      append_union(found[device], {edge.time_ns, time_ns});
-    }
+  for (const auto& [key, time_ns] : until) {
+    append_union(found[key.first], {edges[key.second], time_ns});
   }
   return found;
 }

@@ -29,6 +29,8 @@ enum class ApiId : std::uint16_t {
   kRuntimeCount,
   kLastRuntime = kRuntimeCount - 1,
 #include "preload/hooks/cuda_driver.def"
+  kDriverEnd,
+  kLastDriver = kDriverEnd - 1,
   // CUPTI's are the last.
 #include "preload/hooks/cupti.def"
 #undef HOOK
@@ -38,6 +40,7 @@ enum class ApiId : std::uint16_t {
   kCount
 };
 
+inline constexpr std::size_t kFirstCupti = static_cast<std::size_t>(ApiId::kDriverEnd);
 inline constexpr std::size_t kApiCount = static_cast<std::size_t>(ApiId::kCount);
 
 extern const runtime::ApiInfo kApis[kApiCount];

@@ -27,14 +27,14 @@ constexpr cupti::Result kNotImplemented = 11;  // CUPTI_ERROR_API_NOT_IMPLEMENTE
   }
 
 CUPTI_HOOK(cuptiSubscribe, (cupti::Subscriber * subscriber, cupti::Callback callback, void* user),
-           (subscriber, callback, user), app_subscribes(real, subscriber, callback, user))
+           (subscriber, callback, user), app_subscribes(real, subscriber, callback, user, caller))
 CUPTI_HOOK(cuptiSubscribe_v2,
            (cupti::Subscriber * subscriber, cupti::Callback callback, void* user,
             cupti::SubscriberParams* params),
            (subscriber, callback, user, params),
-           app_subscribes_named(real, subscriber, callback, user, params))
+           app_subscribes_named(real, subscriber, callback, user, params, caller))
 CUPTI_HOOK(cuptiUnsubscribe, (cupti::Subscriber subscriber), (subscriber),
-           app_unsubscribes(real, subscriber))
+           app_unsubscribes(real, subscriber, caller))
 CUPTI_HOOK(cuptiActivityRegisterCallbacks,
            (cupti::BufferRequest request, cupti::BufferComplete complete), (request, complete),
            app_registers(real, request, complete, caller))
@@ -45,8 +45,27 @@ CUPTI_HOOK(cuptiActivityEnableAndDump, (std::uint32_t kind), (kind),
            app_enables(real, kind, caller))
 CUPTI_HOOK(cuptiActivityEnableContext, (CUcontext context, std::uint32_t kind), (context, kind),
            app_enables_for(real, context, kind, caller))
-CUPTI_HOOK(cuptiActivityDisable, (std::uint32_t kind), (kind), app_disables(real, kind))
+CUPTI_HOOK(cuptiActivityDisable, (std::uint32_t kind), (kind),
+           app_disables(real, kind, caller))
 CUPTI_HOOK(cuptiActivityDisableContext, (CUcontext context, std::uint32_t kind), (context, kind),
-           app_disables_for(real, context, kind))
-CUPTI_HOOK(cuptiActivityFlushAll, (std::uint32_t flag), (flag), app_flushes(real, flag))
+           app_disables_for(real, context, kind, caller))
+CUPTI_HOOK(cuptiActivityFlushAll, (std::uint32_t flag), (flag), app_flushes(real, flag, caller))
 CUPTI_HOOK(cuptiFinalize, (), (), app_finalizes(real, caller))
+CUPTI_HOOK(cuptiActivityEnableRuntimeApi, (std::uint32_t id, std::uint8_t enable), (id, enable),
+           app_enables_function(real, true, id, enable, caller))
+CUPTI_HOOK(cuptiActivityEnableDriverApi, (std::uint32_t id, std::uint8_t enable), (id, enable),
+           app_enables_function(real, false, id, enable, caller))
+
+// Their parameters are pointers and integers, four at most.
+#define CUPTI_FOR_GOOD(symbol)                                                        \
+  CUPTI_HOOK(symbol, (void* a, void* b, void* c, void* d), (a, b, c, d),              \
+             app_uses_for_good(real, a, b, c, d, #symbol, caller))
+CUPTI_FOR_GOOD(cuptiActivityRegisterCallbacks_v2)
+CUPTI_FOR_GOOD(cuptiActivityEnable_v2)
+CUPTI_FOR_GOOD(cuptiProfilerInitialize)
+CUPTI_FOR_GOOD(cuptiRangeProfilerEnable)
+CUPTI_FOR_GOOD(cuptiPCSamplingEnable)
+CUPTI_FOR_GOOD(cuptiPmSamplingEnable)
+CUPTI_FOR_GOOD(cuptiSassMetricsEnable)
+CUPTI_FOR_GOOD(cuptiEventGroupEnable)
+CUPTI_FOR_GOOD(cuptiEventGroupSetEnable)

@@ -10,6 +10,7 @@
 
 #include "preload/api.hpp"
 #include "preload/objects.hpp"
+#include "runtime/cupti/client.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/recorder.hpp"
 
@@ -42,7 +43,10 @@ void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
   void* p = real_dlsym()(handle, name);
   if (p == nullptr) return kLeaveIt;
   if (p == kHooks[index]) return exists_without_us(id, name, nullptr) ? p : kNone;
-  return runtime::mode() == runtime::Mode::kOff ? p : hook_for(id, p);
+  if (runtime::mode() == runtime::Mode::kOff) return p;
+  void* answer = hook_for(id, p);
+  if (answer == p && index >= kFirstCupti) runtime::cupti::another_library(p);
+  return answer;
 }
 
 void* look_up_for_us(void*, const char* name) noexcept {

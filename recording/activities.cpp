@@ -31,6 +31,7 @@ class Join {
   Join(Recording& recording, std::vector<Correlation> correlations,
        std::vector<ApiActivity> api_activities)
       : recording_(recording),
+        threads_(recording),
         correlations_(std::move(correlations)),
         api_activities_(std::move(api_activities)) {}
 
@@ -72,13 +73,15 @@ class Join {
 
   void place(std::uint32_t index) {
     const Activity& activity = recording_.activities[index];
+    const ActivityKey key = activity_key(activity.epoch, activity.correlation);
     std::uint32_t call = 0;
-    if (const auto found = call_of_.find(activity.correlation); found != call_of_.end()) {
+    if (const auto found = call_of_.find(key); found != call_of_.end()) {
       call = found->second;
-    } else if (const ApiActivity* api = api_activity(activity.correlation)) {
+    } else if (const ApiActivity* api = api_activity(key)) {
       call = call_inside(*api);
       if (call == 0) call = add_call(*api, activity);
-      call_of_.emplace(activity.correlation, call);
+      mapped_.insert_or_assign(call, true);
+      call_of_.emplace(key, call);
     } else {
       ++recording_.orphan_activities;
       return;
@@ -110,7 +113,7 @@ class Join {
     });
   }
 
-  const ApiActivity* api_activity(std::uint32_t activity) const {
+  const ApiActivity* api_activity(ActivityKey activity) const {
     const auto found = std::partition_point(
         api_activities_.begin(), api_activities_.end(),
         [activity](const ApiActivity& a) { return a.activity < activity; });
@@ -119,7 +122,7 @@ class Join {
 
   // The call that a hook saw inside the one that CUPTI saw; 0: none.
   std::uint32_t call_inside(const ApiActivity& api) const {
-    const std::uint32_t thread = thread_of_activity(recording_, api.thread);
+    const std::uint32_t thread = threads_.find(api.thread);
     const std::vector<Call>& calls = recording_.calls;
     const std::uint64_t from =
         api.start_ns > kClockToleranceNs ? api.start_ns - kClockToleranceNs : 0;
@@ -138,7 +141,7 @@ class Join {
     call.start_ns = api.start_ns;
     call.end_ns = api.end_ns;
     call.correlation = ++last_correlation_;
-    const std::uint32_t thread = thread_of_activity(recording_, api.thread);
+    const std::uint32_t thread = threads_.find(api.thread);
     call.thread_id = thread != 0 ? thread : api.thread;
     call.stream = activity.stream;
     call.result = api.result;
@@ -169,10 +172,11 @@ class Join {
   }
 
   Recording& recording_;
+  const ThreadNames threads_;
   std::vector<Correlation> correlations_;
   std::vector<ApiActivity> api_activities_;                // by activity
   std::unordered_map<std::uint32_t, std::uint32_t> call_index_;  // correlation -> index
-  std::unordered_map<std::uint32_t, std::uint32_t> call_of_;     // CUPTI's correlation -> ours
+  std::unordered_map<ActivityKey, std::uint32_t> call_of_;       // CUPTI's correlation -> ours
   std::unordered_map<std::uint32_t, bool> mapped_;               // calls that CUPTI saw
   std::vector<Call> unhooked_;
   std::uint32_t last_correlation_ = 0;
@@ -180,11 +184,16 @@ class Join {
 
 }  // namespace
 
-std::uint32_t thread_of_activity(const Recording& recording, std::uint32_t thread) {
+ThreadNames::ThreadNames(const Recording& recording) {
   for (const auto& [id, known] : recording.threads) {
-    if (static_cast<std::uint32_t>(known.pthread) == thread) return id;
+    ids_.emplace(id, id);  // where the program chose gettid()
+    ids_.insert_or_assign(static_cast<std::uint32_t>(known.pthread), id);
   }
-  return recording.threads.contains(thread) ? thread : 0;
+}
+
+std::uint32_t ThreadNames::find(std::uint32_t thread) const {
+  const auto found = ids_.find(thread);
+  return found == ids_.end() ? 0 : found->second;
 }
 
 void join_activities(Recording& recording, std::vector<Correlation> correlations,

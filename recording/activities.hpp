@@ -6,20 +6,28 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "recording/recording.hpp"
 
 namespace gpubusy::recording {
 
+// CUPTI's correlation id with its epoch.
+using ActivityKey = std::uint64_t;
+constexpr ActivityKey activity_key(std::uint32_t epoch, std::uint32_t correlation) {
+  return ActivityKey{epoch} << 32 | correlation;
+}
+
 struct Correlation {
-  std::uint32_t call, activity;    // correlation ids: ours, CUPTI's
+  std::uint32_t call;  // correlation id
+  ActivityKey activity;
   std::uint64_t start_ns, end_ns;  // of the call as CUPTI saw it; 0: not known
 };
 
 struct ApiActivity {
   std::uint64_t start_ns, end_ns;
-  std::uint32_t activity;  // CUPTI's correlation id
+  ActivityKey activity;
   std::uint32_t thread;
   std::int32_t result;
   std::uint16_t api;
@@ -30,7 +38,14 @@ struct ApiActivity {
 void join_activities(Recording& recording, std::vector<Correlation> correlations,
                      std::vector<ApiActivity> api_activities);
 
-// gettid() for a thread as CUPTI names it; 0: not known.
-std::uint32_t thread_of_activity(const Recording& recording, std::uint32_t thread);
+// gettid() for a thread as CUPTI names it.
+class ThreadNames {
+ public:
+  explicit ThreadNames(const Recording& recording);
+  std::uint32_t find(std::uint32_t thread) const;  // 0: not known
+
+ private:
+  std::unordered_map<std::uint32_t, std::uint32_t> ids_;
+};
 
 }  // namespace gpubusy::recording

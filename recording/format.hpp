@@ -259,7 +259,8 @@ struct ActivityRecord {
   std::uint32_t graph;    // CUPTI's id of the executable graph, 0: none
   std::int16_t device;
   ActivityKind kind;
-  std::uint8_t reserved[5];
+  std::uint8_t epoch;  // CUPTI's ids are unique within one: it may begin to count anew
+  std::uint8_t reserved[4];
 };
 static_assert(sizeof(ActivityRecord) == 56);
 
@@ -292,7 +293,7 @@ struct MemsetActivityPayload {
 struct CorrelationRecord {
   RecordHeader header;  // value: correlation id of the CallRecord
   std::uint32_t activity;  // CUPTI's correlation id
-  std::uint32_t reserved;
+  std::uint32_t epoch;
   std::uint64_t start_ns, end_ns;  // of the call as CUPTI saw it; 0: not known
 };
 static_assert(sizeof(CorrelationRecord) == 32);
@@ -303,7 +304,8 @@ struct ApiActivityRecord {
   std::uint32_t thread;  // low half of pthread_self(), or gettid() where the program chose that
   std::int32_t result;
   std::uint16_t api;  // index into kFunction definitions
-  std::uint16_t reserved[3];
+  std::uint16_t epoch;
+  std::uint16_t reserved[2];
 };
 static_assert(sizeof(ApiActivityRecord) == 40);
 

@@ -306,13 +306,15 @@ bool Parser::cupti(RecordHeader header, RecordView view) {
     case RecordType::kCorrelation: {
       CorrelationRecord record;
       if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
-      correlations_.push_back({header.value, record.activity, record.start_ns, record.end_ns});
+      correlations_.push_back({header.value, activity_key(record.epoch, record.activity),
+                               record.start_ns, record.end_ns});
       return true;
     }
     case RecordType::kApiActivity: {
       ApiActivityRecord record;
       if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
-      api_activities_.push_back({record.start_ns, record.end_ns, header.value, record.thread,
+      api_activities_.push_back({record.start_ns, record.end_ns,
+                                 activity_key(record.epoch, header.value), record.thread,
                                  record.result, record.api});
       seen(record.end_ns);
       return true;
@@ -352,6 +354,7 @@ bool Parser::activity(RecordHeader header, RecordView view) {
   a.graph = record.graph;
   a.device = record.device;
   a.kind = record.kind;
+  a.epoch = record.epoch;
   std::size_t payload = 0;
   switch (record.kind) {
     case ActivityKind::kKernel:
@@ -579,7 +582,8 @@ void Parser::finish(std::uint64_t header_lost) {
   if (recording_.unhooked_calls != 0) {
     sort_by(recording_.calls, [](const Call& c) { return c.start_ns; });
   }
-  for (Overhead& o : recording_.overheads) o.thread_id = thread_of_activity(recording_, o.thread_id);
+  const ThreadNames threads(recording_);
+  for (Overhead& o : recording_.overheads) o.thread_id = threads.find(o.thread_id);
   sort_by(recording_.overheads, [](const Overhead& o) { return o.start_ns; });
   sort_by(recording_.device_times, [](const DeviceTime& t) { return t.start_ns; });
   sort_by(recording_.steps, [](const StepEdge& e) { return e.time_ns; });

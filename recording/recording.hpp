@@ -56,11 +56,12 @@ struct Call {
 struct Activity {
   std::uint64_t start_ns, end_ns;
   std::uint64_t graph_node;  // 0: not a node of a graph
-  std::uint32_t correlation;  // CUPTI's
+  std::uint32_t correlation;  // CUPTI's, unique in its epoch
   std::uint32_t uncertainty_ns;
   std::uint32_t stream, context, graph;
   std::int16_t device;
   ActivityKind kind;
+  std::uint8_t epoch;
   union {
     KernelActivityPayload kernel;
     CopyActivityPayload copy;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/call.hpp"
 
+#include "runtime/cupti/buffers.hpp"
 #include "runtime/cupti/client.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/stack_table.hpp"
@@ -44,11 +45,12 @@ void CallScope::enter() noexcept {
     recording_file().count_lost(1);
     return;
   }
+  if (!works || (flags_ & recording::kCallCaptured) != 0) return;
   if (cupti::is_on()) {
     correlation_ = next_correlation(*thread_);
     cupti::push(*thread_, correlation_, outermost_);
     in_cupti_ = true;
-  } else if (works && (flags_ & recording::kCallCaptured) == 0 && wants_device_times()) {
+  } else if (wants_device_times()) {
     ticket_ = begin_timing(*thread_, site_.stream);
   }
 }
@@ -69,13 +71,13 @@ void CallScope::stop(int result) noexcept {
   ticket_.state = end_event(*thread_, ticket_, site_.stream, result != 0);
 }
 
-void CallScope::describe(bool blocking) noexcept {
+void CallScope::describe(bool blocking, bool asks_for_nothing) noexcept {
   if (!in_cupti_) correlation_ = next_correlation(*thread_);
   device_ = current_device();
   stream_id_ = stream_id(site_.stream, device_);
   if (!is_device_work(site_.category) || (flags_ & recording::kCallCaptured) != 0) return;
   if (in_cupti_) {
-    if (result_ != 0) return;
+    if (result_ != 0 || asks_for_nothing) return;
     flags_ |= recording::kCallTimed;
     cupti::expect_activity();
     return;
@@ -115,7 +117,7 @@ void CallScope::fill(void* out, std::size_t size) noexcept {
 
 void CallScope::write() noexcept {
   constexpr std::size_t kSize = sizeof(recording::CallRecord);
-  describe(false);
+  describe(false, false);
   if (void* out = reserve_record(*thread_, kSize, end_ns_)) {
     fill(out, kSize);
     commit_record(*thread_, kSize);
@@ -127,7 +129,13 @@ void CallScope::done() noexcept {
   if (armed_) [[unlikely]] first_call_is_over();
   const bool took_effect = result_ == 0 && (flags_ & recording::kCallCaptured) == 0;
   if (took_effect) steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
-  if (in_cupti_ && correlation_ % kHarvestEvery == 0) cupti::harvest_if_due(end_ns_);
+  if (cupti::is_on()) {
+    const bool some = records() && correlation_ % kHarvestEvery == 0;
+    if (some || cupti::any_full_buffer()) cupti::harvest_if_due(end_ns_);
+    if (some && !recording_file().is_writable()) [[unlikely]] recording_stopped();
+  } else if (cupti::may_start() && records() && cupti::retry_is_due(end_ns_)) [[unlikely]] {
+    retry_cupti();
+  }
   if (prelude_is_full()) [[unlikely]] end_prelude_for_size();
 }
 

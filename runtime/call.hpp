@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "recording/format.hpp"
+#include "runtime/categories.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/device_timer.hpp"
 #include "runtime/keep_errno.hpp"
@@ -16,30 +17,6 @@
 #include "runtime/streams.hpp"
 
 namespace gpubusy::runtime {
-
-// Calls whose effect must be known also while nothing is recorded.
-constexpr bool is_always_seen(recording::Category c) noexcept {
-  using enum recording::Category;
-  return c == kCapture || c == kModule || c == kContext;
-}
-
-// Calls that tell that this process uses CUDA in earnest: the first one opens the recording. Not
-// what clears up: a forked child that never used CUDA frees its parent's things when it exits.
-constexpr bool arms(recording::Category c) noexcept {
-  using enum recording::Category;
-  return c != kModule && c != kContext && c != kDeviceFree && c != kHostFree && c != kStream &&
-         c != kEvent;
-}
-
-// Calls that never become records of their own (as Kineto leaves out cudaSetDevice), nor end steps.
-constexpr bool is_recorded(recording::Category c) noexcept {
-  return c != recording::Category::kContext;
-}
-
-constexpr bool is_device_work(recording::Category c) noexcept {
-  using enum recording::Category;
-  return c == kLaunch || c == kGraphLaunch || c == kCopy || c == kMemset;
-}
 
 template <recording::Category kCategory>
 [[gnu::always_inline]] inline bool passes_through(std::uint32_t api,
@@ -95,7 +72,7 @@ class CallScope {
   void write(const Payload& payload) noexcept {
     static_assert(sizeof(Payload) % 8 == 0);
     constexpr std::size_t kSize = sizeof(recording::CallRecord) + sizeof(Payload);
-    describe(waits_for_device(payload));
+    describe(waits_for_device(payload), asks_for_nothing(payload));
     if (void* out = reserve_record(*thread_, kSize, end_ns_)) {
       fill(out, kSize);
       std::memcpy(static_cast<char*>(out) + sizeof(recording::CallRecord), &payload,
@@ -108,7 +85,7 @@ class CallScope {
 
  private:
   void enter() noexcept;
-  void describe(bool blocking) noexcept;
+  void describe(bool blocking, bool asks_for_nothing) noexcept;
   void fill(void* out, std::size_t size) noexcept;
 
   // Did the call return only after the device had done it? Then its end event is late by the time
@@ -121,6 +98,18 @@ class CallScope {
     using enum recording::MemoryKind;
     const bool to_host = copy.destination_kind == kPageable || copy.destination_kind == kPinned;
     return to_host && (copy.asynchronous == 0 || copy.destination_kind == kPageable);
+  }
+
+  // Calls of which the device does nothing, and CUPTI tells nothing.
+  template <class Payload>
+  static bool asks_for_nothing(const Payload&) noexcept {
+    return false;
+  }
+  static bool asks_for_nothing(const recording::CopyPayload& copy) noexcept {
+    return copy.bytes == 0 || copy.direction == recording::CopyDirection::kHostToHost;
+  }
+  static bool asks_for_nothing(const recording::MemsetPayload& memset) noexcept {
+    return memset.bytes == 0;
   }
 
   const CallSite site_;

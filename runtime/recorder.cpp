@@ -297,9 +297,9 @@ void drain() noexcept {
   // Both: each has work of its own out.
   const bool events_are_in = harvest_device_times();
   const bool activities_are_in = cupti::harvest(true);
-  if (!(events_are_in && activities_are_in) &&
-      now_ns() - g_state.window_ended_ns < kDrainLimitNs) {
-    return;
+  if (!(events_are_in && activities_are_in)) {
+    if (now_ns() - g_state.window_ended_ns < kDrainLimitNs) return;
+    cupti::give_up_pending();  // lest the next window waits for it as well
   }
   if (!export_is_running()) export_windows();
 }
@@ -318,7 +318,8 @@ void enter_step(std::uint64_t time_ns) noexcept {
   const bool recording_now = record || warm || g_state.window != WindowState::kNone;
   if (recording_now && !recording_before) recalibrate_device_clock();
   if (recording_now) {
-    if (!recording_before || cupti::may_start()) cupti::start();
+    const bool may_be_free = !recording_before || cupti::may_start();
+    if (may_be_free && g_state.file.is_writable()) cupti::start();
   } else {
     cupti::stop();
   }
@@ -594,6 +595,18 @@ bool arm() noexcept {
   return true;
 }
 
+void retry_cupti() noexcept {
+  if (pthread_mutex_trylock(&g_mutex) != 0) return;
+  if (!g_state.finished && mode() == Mode::kRecording) cupti::start();
+  pthread_mutex_unlock(&g_mutex);
+}
+
+void recording_stopped() noexcept {
+  const Lock lock;
+  cupti::stop();
+  g_device_times.store(false);
+}
+
 namespace {
 
 // Under g_mutex.
@@ -677,8 +690,7 @@ void finish_process() noexcept {
     }
     // What the device has finished by now is taken in; nothing is waited for.
     harvest_device_times();
-    cupti::stop();
-    cupti::harvest(true);
+    cupti::finish();
   }
   g_state.finished = true;
   close_window(recording::WindowEvent::kCut, now_ns());

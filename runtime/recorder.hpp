@@ -45,6 +45,10 @@ bool arm() noexcept;
 // The first CUDA call of the process is over. Has finish_process() called by exit(): handlers run in
 // reverse order, so ours, made after the driver's own, still finds a live driver. CUPTI may begin.
 void first_call_is_over() noexcept;
+// The program had CUPTI, and may have ended. Never waits.
+void retry_cupti() noexcept;
+// The file takes no more (budget, disk): nothing shall cost any more.
+void recording_stopped() noexcept;
 
 // The process ends in an orderly way (atexit, library destructor). Waits for nothing.
 void finish_process() noexcept;

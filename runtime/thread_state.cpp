@@ -68,6 +68,7 @@ ThreadState* make_thread_state() noexcept {
     const bool in = std::atomic_ref<TimerRing*>(s->timers).load(std::memory_order_acquire) == nullptr;
     if (in && s->ended.compare_exchange_strong(ended, false)) {
       s->writer = recording::ThreadWriter{};
+      s->external_ids = 0;
       state = s;
       break;
     }

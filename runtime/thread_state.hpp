@@ -20,7 +20,8 @@ struct ThreadState {
   std::uint32_t thread_id = 0;  // gettid()
   std::uint64_t lost = 0;       // since the last LostRecord
   std::uint32_t next_correlation = 0, end_correlation = 0;
-  std::uint32_t external_ids = 0;  // runtime/cupti: pushed on this thread
+  std::uint32_t external_ids = 0;  // runtime/cupti: pushed on this thread …
+  std::uint32_t external_generation = 0;  // … since this many of the program's cuptiFinalize
   TimerRing* timers = nullptr;  // runtime/device_timer
   std::atomic<bool> ended{false};
   ThreadState* next = nullptr;  // list of all states
@@ -76,6 +77,13 @@ inline constexpr std::uintptr_t kInRealCall = 1;
     return false;
   if (stack_address() >= busy) return false;
   return (busy & kInRealCall) == 0 || is_cuda_code(__builtin_return_address(0));
+}
+
+// The same for a function further in: `caller` is where the hook returns to.
+inline bool is_nested(const void* caller) noexcept {
+  const std::uintptr_t busy = t_local.busy;
+  if (busy == 0 || stack_address() >= (busy & ~kInRealCall)) return false;
+  return (busy & kInRealCall) == 0 || is_cuda_code(caller);
 }
 
 // No other hook is active on this stack: the address of one that was left by longjmp is no longer on

@@ -34,6 +34,14 @@ inline constexpr std::uint32_t kFlushForced = 1;
 inline constexpr std::uint32_t kCopyAsync = 1;  // CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC
 // PyTorch has CUSTOM0 and CUSTOM1.
 inline constexpr std::uint32_t kOurExternalKind = 5;  // CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2
+// Others may use that kind too: our ids bear a mark.
+inline constexpr std::uint64_t kExternalMark = std::uint64_t{0x67707562} << 32;  // "gpub"
+constexpr std::uint64_t our_external_id(std::uint32_t correlation) noexcept {
+  return kExternalMark | correlation;
+}
+constexpr bool is_our_external_id(std::uint64_t id) noexcept {
+  return (id & ~std::uint64_t{0xffffffff}) == kExternalMark;
+}
 inline constexpr std::uint32_t kDomainDriver = 1;     // CUpti_CallbackDomain
 inline constexpr std::uint32_t kDomainRuntime = 2;
 

@@ -112,11 +112,8 @@ void trim_buffers() noexcept {
   }
 }
 
-void forget_buffers_after_fork() noexcept {
-  if (std::uint8_t* memory = g_memory.exchange(nullptr)) munmap(memory, kBuffers * kBufferBytes);
-  g_free.store(kAllFree);
-  g_full.store(0);
-  g_touched.store(0);
+void reclaim_buffers() noexcept {
+  g_free.fetch_or(~g_full.load(std::memory_order_acquire), std::memory_order_release);
 }
 
 }  // namespace gpubusy::runtime::cupti

@@ -32,6 +32,7 @@ bool next_full_buffer(FullBuffer& out) noexcept;
 void release_buffer(const FullBuffer& buffer) noexcept;
 // Pages of free buffers go back to the system.
 void trim_buffers() noexcept;
-void forget_buffers_after_fork() noexcept;
+// CUPTI has forgotten what it had (cuptiFinalize): those not given back are free.
+void reclaim_buffers() noexcept;
 
 }  // namespace gpubusy::runtime::cupti

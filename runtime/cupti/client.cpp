@@ -30,14 +30,23 @@ constexpr std::uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemset, kExtern
                                     kRuntime,          kDriver, kOverhead};
 constexpr bool is_needed(std::uint32_t kind) noexcept { return kind != kOverhead; }
 constexpr std::uint64_t kFlushEveryNs = 500'000'000;
+constexpr std::uint64_t kRetryEveryNs = 1'000'000'000;
+constexpr std::uint32_t kFunctionIds = 2048;
+// A call that is not over by then was left by an exception or a cancellation.
+constexpr std::uint64_t kCallLimitNs = 10'000'000'000;
+// A program may profile each step of a week.
+constexpr int kMaxNotices = 40;
 
 // What the program does with CUPTI, as far as its calls can be seen. All under g_lock.
 struct App {
-  std::uint64_t kinds = 0;  // enabled by it; a bit each
+  std::uint64_t kinds = 0;     // enabled by it; a bit each
   std::uint64_t contexts = 0;  // … for one context, by kind
+  std::uint64_t functions[2][kFunctionIds / 64] = {};  // enabled one by one, of driver and runtime
   int subscribers = 0;
-  int calls = 0;              // its threads inside CUPTI
-  bool flushed = true;        // its records were taken since its last kind went
+  int calls = 0;  // its threads inside CUPTI
+  std::uint64_t last_call_ns = 0;
+  bool flushed = true;  // by force, since its last kind went: all of its records are out
+  bool for_good = false;  // it uses a part of CUPTI whose end is not seen
   bool changed_clock = false;
 };
 
@@ -59,23 +68,38 @@ constinit Clock g_clocks[2]{};
 constinit std::atomic<std::uint32_t> g_epoch{0};
 constinit Translator g_translator{};
 constinit std::atomic<std::uint64_t> g_expected{0};
-constinit std::uint64_t g_came_in = 0;
+constinit std::atomic<std::uint64_t> g_came_in{0};
 constinit std::atomic<std::uint64_t> g_last_flush_ns{0};
+constinit std::atomic<std::uint64_t> g_last_retry_ns{0};
+// Rises before the program's cuptiFinalize: ids that were pushed before are gone.
+constinit std::atomic<std::uint32_t> g_generation{1};
+constinit std::atomic<int> g_notices{0};
 // Whether what CUPTI writes now is for us; also between our windows, for what came late.
 constinit std::atomic<bool> g_ours{false};
 // The program's callbacks, which ours call on while CUPTI is the program's.
 constinit std::atomic<BufferRequest> g_app_request{nullptr};
 constinit std::atomic<BufferComplete> g_app_complete{nullptr};
+constinit std::atomic<int> g_app_buffers{0};  // of the program's, in CUPTI's hands
 
+// Nobody holds it long, but a holder may have been stopped by a debugger, or have left by siglongjmp.
 class Lock {
  public:
-  Lock() noexcept { pthread_mutex_lock(&g_lock); }
-  ~Lock() { pthread_mutex_unlock(&g_lock); }
+  explicit Lock(int attempts = 20'000) noexcept {
+    while (!held_ && attempts-- > 0) {
+      held_ = pthread_mutex_trylock(&g_lock) == 0;
+      if (!held_) usleep(50);
+    }
+  }
+  ~Lock() {
+    if (held_) pthread_mutex_unlock(&g_lock);
+  }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
+  explicit operator bool() const noexcept { return held_; }
 
  private:
   const NoCancel no_cancel_;
+  bool held_ = false;
 };
 
 class Harvest {
@@ -98,22 +122,38 @@ class Harvest {
   bool held_ = false;
 };
 // Holders read some megabytes; but one may have been stopped by a debugger.
-constexpr int kPatient = 2000;
+constexpr int kPatient = 400;
+
+bool enables_anything(const App& app) noexcept {
+  if (app.kinds != 0 || app.contexts != 0) return true;
+  for (const auto& domain : app.functions) {
+    for (const std::uint64_t word : domain) {
+      if (word != 0) return true;
+    }
+  }
+  return false;
+}
 
 bool app_is_active() noexcept {
-  return g_app.kinds != 0 || g_app.contexts != 0 || g_app.calls != 0 || !g_app.flushed;
+  const bool in_call = g_app.calls != 0 && now_ns() - g_app.last_call_ns < kCallLimitNs;
+  return enables_anything(g_app) || in_call || !g_app.flushed || g_app.for_good ||
+         g_app_buffers.load(std::memory_order_acquire) > 0;
 }
 
 // ---- buffer callbacks
 
 void request_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records) {
-  if (!g_ours.load(std::memory_order_acquire)) {
+  const bool ours = g_ours.load(std::memory_order_acquire);
+  if (!ours) {
     if (const BufferRequest app = g_app_request.load(std::memory_order_acquire)) {
-      return app(buffer, size, max_records);
+      app(buffer, size, max_records);
+      if (*buffer != nullptr) g_app_buffers.fetch_add(1, std::memory_order_acq_rel);
+      return;
     }
   }
+  // A program that has kinds but no callbacks so far gets nothing, as without us.
   *max_records = 0;
-  *buffer = take_buffer();
+  *buffer = ours ? take_buffer() : nullptr;
   *size = *buffer == nullptr ? 0 : kBufferBytes;
 }
 
@@ -121,6 +161,7 @@ void complete_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buff
                      std::size_t size, std::size_t valid) {
   if (is_our_buffer(buffer)) return give_back_full(buffer, valid);
   if (const BufferComplete app = g_app_complete.load(std::memory_order_acquire)) {
+    g_app_buffers.fetch_sub(1, std::memory_order_acq_rel);
     app(context, stream, buffer, size, valid);
   }
 }
@@ -129,7 +170,13 @@ void no_callback(void*, std::uint32_t, std::uint32_t, const void*) {}
 
 // ---- notices: each change once
 
-void say(const char* text) noexcept { notice(recording::NoticeKind::kDeviceTime, text); }
+void say(const char* text) noexcept {
+  const int count = g_notices.fetch_add(1, std::memory_order_relaxed);
+  if (count < kMaxNotices) notice(recording::NoticeKind::kDeviceTime, text);
+  if (count == kMaxNotices) {
+    notice(recording::NoticeKind::kDeviceTime, "further changes of who has CUPTI are not listed");
+  }
+}
 
 // What a reader would call the program's profiler.
 void name_of_caller(const void* caller, char* out, std::size_t size) noexcept {
@@ -208,14 +255,20 @@ bool switch_on(const Library& l) noexcept {
   }
   {
     const Harvest lock(kPatient);
-    if (!lock) return false;
+    if (!lock) {
+      say("CUPTI could not be switched on: a thread that reads its records does not end");
+      return false;
+    }
     std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
     if (g_app.changed_clock || epoch == 0) {
       g_app.changed_clock = false;
       g_epoch.store(++epoch, std::memory_order_release);
       g_clocks[epoch % 2].restart(epoch);
     }
-    if (!prepare_buffers(epoch)) return false;
+    if (!prepare_buffers(epoch)) {
+      say("CUPTI could not be switched on: there is no memory for its buffers");
+      return false;
+    }
     g_clocks[epoch % 2].sample(l);
   }
   Result result = l.register_callbacks(request_buffer, complete_buffer);
@@ -223,6 +276,8 @@ bool switch_on(const Library& l) noexcept {
     refuse("buffers", result, "");
     return false;
   }
+  g_expected.store(0, std::memory_order_relaxed);
+  g_came_in.store(0, std::memory_order_relaxed);
   // Before the first kind: the first record asks for a buffer.
   g_ours.store(true, std::memory_order_seq_cst);
   g_on.store(true, std::memory_order_seq_cst);
@@ -247,12 +302,16 @@ bool read_buffers(int attempts) noexcept {
   Clock& clock = g_clocks[g_epoch.load(std::memory_order_relaxed) % 2];
   // Once CUPTI is the program's, its clock may be too.
   const bool ours = g_ours.load(std::memory_order_relaxed);
-  if (ours && any_full_buffer()) clock.sample(*l);
+  constexpr std::uint64_t kFreshNs = 1'000'000;
   FullBuffer buffer;
   while (next_full_buffer(buffer)) {
+    if (ours && now_ns() - clock.newest_ns() > kFreshNs) clock.sample(*l);
     const Clock& its = g_clocks[buffer.epoch % 2];
     if (its.epoch() == buffer.epoch) {
-      g_came_in += g_translator.translate(*l, its, buffer, *self);
+      g_came_in.fetch_add(g_translator.translate(*l, its, buffer, *self),
+                          std::memory_order_relaxed);
+    } else {
+      say("activities of CUPTI's came too late to be converted: their calls have no device times");
     }
     release_buffer(buffer);
   }
@@ -265,7 +324,7 @@ bool read_buffers(int attempts) noexcept {
     r.time_ns = now_ns();
     definitions().define(&r.header, sizeof r, nullptr, 0);
   }
-  const bool complete = g_came_in >= g_expected.load(std::memory_order_relaxed);
+  const bool complete = g_came_in.load(std::memory_order_relaxed) >= g_expected.load(std::memory_order_relaxed);
   if (complete && !is_on()) trim_buffers();
   return complete;
 }
@@ -287,7 +346,7 @@ void yield_to(const void* caller, const char* call) noexcept {
   if (was_on) switch_off(*l);
   take_out(*l, true);
   g_ours.store(false, std::memory_order_seq_cst);
-  g_came_in = g_expected.load(std::memory_order_relaxed);  // nothing more will come
+  give_up_pending();  // nothing more will come
   g_state.store(State::kYielded);
   if (!was_on) return;
   g_said_who = true;
@@ -300,38 +359,46 @@ void yield_to(const void* caller, const char* call) noexcept {
   say(text);
 }
 
+enum class Takes : bool { kNo, kYes };
+
 // One of the program's calls into CUPTI, seen by a hook.
 class AppCall {
  public:
-  // Only looks on.
-  AppCall() noexcept : watched_(mode() != Mode::kOff && !is_nested()) {
-    if (!watched_) return;
-    const KeepErrno keep;
-    const Lock lock;
-    ++g_app.calls;
-  }
-  // Takes CUPTI.
-  AppCall(const void* caller, const char* call) noexcept
-      : watched_(mode() != Mode::kOff && !is_nested()) {
+  AppCall(const void* caller, const char* call, Takes takes) noexcept
+      : watched_(mode() != Mode::kOff && g_state.load(std::memory_order_relaxed) != State::kNever &&
+                 !is_nested(caller)) {
     if (!watched_) return;
     const KeepErrno keep;
     const OwnWork own;
     const Lock lock;
-    yield_to(caller, call);
+    if (!lock) {
+      // Not in good order, but the program's call must not wait.
+      if (takes == Takes::kYes) {
+        g_on.store(false);
+        g_ours.store(false);
+      }
+      return;
+    }
+    if (takes == Takes::kYes) yield_to(caller, call);
     ++g_app.calls;
+    g_app.last_call_ns = now_ns();
+    counted_ = true;
   }
-  bool is_watched() const noexcept { return watched_; }
   template <class Change>
   void end(Change&& change) noexcept {
     if (!watched_) return;
     const KeepErrno keep;
+    const OwnWork own;
     const Lock lock;
-    --g_app.calls;
+    if (!lock) return;
+    if (counted_ && g_app.calls > 0) --g_app.calls;
     change(g_app);
   }
+  bool is_watched() const noexcept { return watched_; }
 
  private:
   const bool watched_;
+  bool counted_ = false;
 };
 
 std::uint64_t bit_of(std::uint32_t kind) noexcept {
@@ -339,19 +406,25 @@ std::uint64_t bit_of(std::uint32_t kind) noexcept {
 }
 
 void note_disabled(App& app) noexcept {
-  if (app.kinds == 0 && app.contexts == 0) app.flushed = false;
+  if (!enables_anything(app)) app.flushed = false;
+}
+
+// A kind forgets what was switched one by one.
+void forget_functions(App& app, std::uint32_t kind) noexcept {
+  if (kind == kDriver) memset(app.functions[0], 0, sizeof app.functions[0]);
+  if (kind == kRuntime) memset(app.functions[1], 0, sizeof app.functions[1]);
 }
 
 }  // namespace
 
 void process_is_ready() noexcept {
-  if (g_state.load(std::memory_order_relaxed) != State::kWaiting) return;
-  const auto kind = configuration().device_time_kind;
-  if (kind == config::DeviceTimeKind::kOff || kind == config::DeviceTimeKind::kEvents) {
-    g_state.store(State::kNever);
+  State waiting = State::kWaiting;
+  if (g_state.load(std::memory_order_relaxed) != waiting || driver() == nullptr ||
+      !g_state.compare_exchange_strong(waiting, State::kNever)) {
     return;
   }
-  if (driver() == nullptr) return;
+  const auto kind = configuration().device_time_kind;
+  if (kind == config::DeviceTimeKind::kOff || kind == config::DeviceTimeKind::kEvents) return;
   if (const char* tool = injected_tool()) {
     char text[400];
     snprintf(text, sizeof text,
@@ -359,7 +432,6 @@ void process_is_ready() noexcept {
              "not taken from CUPTI, so that it keeps all of its data",
              tool);
     say(text);
-    g_state.store(State::kNever);
     return;
   }
   if (library() == nullptr && !load_library(configuration().cupti)) {
@@ -371,7 +443,6 @@ void process_is_ready() noexcept {
                              : "GPUBUSY_CUPTI could not be loaded: ",
              path);
     say(text);
-    g_state.store(State::kNever);
     return;
   }
   g_state.store(State::kReady);
@@ -388,6 +459,7 @@ void start() noexcept {
   if (l == nullptr) return;
   const KeepErrno keep;
   const Lock lock;
+  if (!lock || is_on()) return;
   if (app_is_active()) {
     g_state.store(State::kYielded);
     if (!g_said_who) {
@@ -407,29 +479,52 @@ void stop() noexcept {
   if (!is_on() || l == nullptr) return;
   const KeepErrno keep;
   const Lock lock;
+  if (!lock) {
+    g_on.store(false);
+    return;
+  }
   if (!is_on()) return;
   switch_off(*l);
   take_out(*l, false);
 }
 
+void finish() noexcept {
+  stop();
+  harvest(true);
+  // Later calls of the program's are not watched any more: CUPTI is its.
+  g_ours.store(false, std::memory_order_seq_cst);
+  g_state.store(State::kNever);
+}
+
 void push(ThreadState& thread, std::uint32_t correlation, bool outermost) noexcept {
   const Library& l = *library();
-  if (outermost) {
-    for (; thread.external_ids > 0; --thread.external_ids) {
-      std::uint64_t id;
-      l.pop_external(kOurExternalKind, &id);
-    }
+  const std::uint32_t generation = g_generation.load(std::memory_order_acquire);
+  if (thread.external_generation != generation) {
+    thread.external_generation = generation;
+    thread.external_ids = 0;
   }
-  if (l.push_external(kOurExternalKind, correlation) == kSuccess) ++thread.external_ids;
+  if (outermost && thread.external_ids > 0) pop(thread, 0);
+  if (l.push_external(kOurExternalKind, our_external_id(correlation)) == kSuccess) {
+    ++thread.external_ids;
+  }
 }
 
 void pop(ThreadState& thread, std::uint32_t correlation) noexcept {
   const Library& l = *library();
+  if (thread.external_generation != g_generation.load(std::memory_order_acquire)) {
+    thread.external_ids = 0;
+    return;
+  }
   while (thread.external_ids > 0) {
     --thread.external_ids;
     std::uint64_t id = 0;
+    if (l.pop_external(kOurExternalKind, &id) != kSuccess) return;
+    if (!is_our_external_id(id)) {
+      l.push_external(kOurExternalKind, id);  // somebody else's
+      return;
+    }
     // One above it is of a call that was left by longjmp.
-    if (l.pop_external(kOurExternalKind, &id) != kSuccess || id == correlation) return;
+    if (id == our_external_id(correlation)) return;
   }
 }
 
@@ -456,19 +551,43 @@ void harvest_if_due(std::uint64_t time_ns) noexcept {
   if (due || any_full_buffer()) harvest(due);
 }
 
+bool retry_is_due(std::uint64_t time_ns) noexcept {
+  if (time_ns - g_last_retry_ns.load(std::memory_order_relaxed) < kRetryEveryNs) return false;
+  g_last_retry_ns.store(time_ns, std::memory_order_relaxed);
+  return true;
+}
+
+void give_up_pending() noexcept {
+  g_came_in.store(g_expected.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+void another_library(const void* function) noexcept {
+  if (mode() == Mode::kOff || g_state.load(std::memory_order_relaxed) == State::kNever) return;
+  const KeepErrno keep;
+  const OwnWork own;
+  const Lock lock;
+  if (!lock) return;
+  yield_to(function, "a second libcupti");
+  g_state.store(State::kNever);
+}
+
 void forget_after_fork() noexcept {
   g_lock = PTHREAD_MUTEX_INITIALIZER;
   g_harvesting.store(false);
   g_on.store(false);
+  g_ours.store(false);
   g_app = App{};
   g_app_request.store(nullptr);
   g_app_complete.store(nullptr);
+  g_app_buffers.store(0);
   g_expected.store(0);
-  g_came_in = 0;
+  g_came_in.store(0);
   g_epoch.store(0);
-  // CUDA does not work in a child of a process that used it: nor is its CUPTI touched there.
+  g_notices.store(0);
+  g_said_who = false;
+  // CUDA does not work in a child of a process that used it, nor is its CUPTI touched there. Its
+  // buffers stay mapped: CUPTI knows nothing of forks and may still write there.
   if (g_state.load() != State::kWaiting) g_state.store(State::kNever);
-  forget_buffers_after_fork();
   forget_library_search_after_fork();
 }
 
@@ -476,36 +595,40 @@ void forget_after_fork() noexcept {
 
 Result app_registers(Result (*real)(BufferRequest, BufferComplete), BufferRequest request,
                      BufferComplete complete, const void* caller) {
-  AppCall call(caller, "cuptiActivityRegisterCallbacks");
-  Result result;
-  if (call.is_watched() && request != nullptr && complete != nullptr) {
-    g_app_complete.store(complete, std::memory_order_release);
-    g_app_request.store(request, std::memory_order_release);
+  AppCall call(caller, "cuptiActivityRegisterCallbacks", Takes::kYes);
+  if (!call.is_watched() || request == nullptr || complete == nullptr) {
+    const Result result = real(request, complete);
+    call.end([](App&) {});
+    return result;
   }
-  if (call.is_watched() && request != nullptr && complete != nullptr &&
-      g_epoch.load(std::memory_order_acquire) != 0) {
-    // CUPTI keeps our pair, which calls the program's: a buffer of ours that CUPTI still has then
-    // comes back to us, and not to the program, to whom it would be a stranger.
-    result = real(request_buffer, complete_buffer);
-  } else {
-    result = real(request, complete);
+  // CUPTI gets our pair, which calls the program's: so it is known how many of the program's buffers
+  // are out, and a buffer of ours that CUPTI still has comes back to us, and not to the program, to
+  // whom it would be a stranger.
+  const BufferRequest request_before = g_app_request.exchange(request);
+  const BufferComplete complete_before = g_app_complete.exchange(complete);
+  const Result result = real(request_buffer, complete_buffer);
+  if (result != kSuccess) {
+    g_app_request.store(request_before);
+    g_app_complete.store(complete_before);
   }
   call.end([](App&) {});
   return result;
 }
 
 Result app_enables(Result (*real)(std::uint32_t), std::uint32_t kind, const void* caller) {
-  AppCall call(caller, "cuptiActivityEnable");
+  AppCall call(caller, "cuptiActivityEnable", Takes::kYes);
   const Result result = real(kind);
   call.end([&](App& app) {
-    if (result == kSuccess) app.kinds |= bit_of(kind);
+    if (result != kSuccess) return;
+    app.kinds |= bit_of(kind);
+    forget_functions(app, kind);
   });
   return result;
 }
 
 Result app_enables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext context,
                        std::uint32_t kind, const void* caller) {
-  AppCall call(caller, "cuptiActivityEnableContext");
+  AppCall call(caller, "cuptiActivityEnableContext", Takes::kYes);
   const Result result = real(context, kind);
   call.end([&](App& app) {
     if (result == kSuccess) app.contexts |= bit_of(kind);
@@ -513,17 +636,38 @@ Result app_enables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext conte
   return result;
 }
 
-Result app_disables(Result (*real)(std::uint32_t), std::uint32_t kind) {
-  AppCall call;
+Result app_enables_function(Result (*real)(std::uint32_t, std::uint8_t), bool runtime,
+                            std::uint32_t id, std::uint8_t enable, const void* caller) {
+  AppCall call(caller,
+               runtime ? "cuptiActivityEnableRuntimeApi" : "cuptiActivityEnableDriverApi",
+               Takes::kYes);
+  const Result result = real(id, enable);
+  call.end([&](App& app) {
+    if (result != kSuccess || id >= kFunctionIds) return;
+    std::uint64_t& word = app.functions[runtime][id / 64];
+    const std::uint64_t bit = std::uint64_t{1} << id % 64;
+    const bool kind_is_on = (app.kinds & bit_of(runtime ? kRuntime : kDriver)) != 0;
+    if (enable != 0 && !kind_is_on) {
+      word |= bit;
+    } else if ((word & bit) != 0) {
+      word &= ~bit;
+      note_disabled(app);
+    }
+  });
+  return result;
+}
+
+Result app_disables(Result (*real)(std::uint32_t), std::uint32_t kind, const void* caller) {
+  AppCall call(caller, "", Takes::kNo);
   const Result result = real(kind);
   call.end([&](App& app) {
     const bool had = (app.kinds & bit_of(kind)) != 0;
     app.kinds &= ~bit_of(kind);
+    forget_functions(app, kind);
     if (had) note_disabled(app);
     // What it had not enabled was ours.
     const Library* l = library();
     if (!is_on() || l == nullptr) return;
-    const OwnWork own;
     for (const std::uint32_t k : kKinds) {
       if (k == kind) l->enable(kind);
     }
@@ -532,8 +676,8 @@ Result app_disables(Result (*real)(std::uint32_t), std::uint32_t kind) {
 }
 
 Result app_disables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext context,
-                        std::uint32_t kind) {
-  AppCall call;
+                        std::uint32_t kind, const void* caller) {
+  AppCall call(caller, "", Takes::kNo);
   const Result result = real(context, kind);
   call.end([&](App& app) {
     const bool had = (app.contexts & bit_of(kind)) != 0;
@@ -543,25 +687,28 @@ Result app_disables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext cont
   return result;
 }
 
-Result app_flushes(Result (*real)(std::uint32_t), std::uint32_t flag) {
-  AppCall call;
+Result app_flushes(Result (*real)(std::uint32_t), std::uint32_t flag, const void* caller) {
+  AppCall call(caller, "", Takes::kNo);
   const Result result = real(flag);
-  call.end([](App& app) {
-    if (app.kinds == 0 && app.contexts == 0) app.flushed = true;
+  call.end([&](App& app) {
+    // Without force, what still runs stays in CUPTI.
+    if (result == kSuccess && (flag & kFlushForced) != 0 && !enables_anything(app)) {
+      app.flushed = true;
+    }
   });
   return result;
 }
 
 Result app_sets_clock(Result (*real)(Timestamp), Timestamp clock, const void* caller) {
-  AppCall call(caller, "cuptiActivityRegisterTimestampCallback");
+  AppCall call(caller, "cuptiActivityRegisterTimestampCallback", Takes::kYes);
   const Result result = real(clock);
   call.end([](App& app) { app.changed_clock = true; });
   return result;
 }
 
 Result app_subscribes(Result (*real)(Subscriber*, Callback, void*), Subscriber* subscriber,
-                      Callback callback, void* user) {
-  AppCall call;
+                      Callback callback, void* user, const void* caller) {
+  AppCall call(caller, "", Takes::kNo);
   const Result result = real(subscriber, callback, user);
   call.end([&](App& app) { app.subscribers += result == kSuccess; });
   return result;
@@ -569,31 +716,48 @@ Result app_subscribes(Result (*real)(Subscriber*, Callback, void*), Subscriber* 
 
 Result app_subscribes_named(Result (*real)(Subscriber*, Callback, void*, SubscriberParams*),
                             Subscriber* subscriber, Callback callback, void* user,
-                            SubscriberParams* params) {
-  AppCall call;
+                            SubscriberParams* params, const void* caller) {
+  AppCall call(caller, "", Takes::kNo);
   const Result result = real(subscriber, callback, user, params);
   call.end([&](App& app) { app.subscribers += result == kSuccess; });
   return result;
 }
 
-Result app_unsubscribes(Result (*real)(Subscriber), Subscriber subscriber) {
-  AppCall call;
+Result app_unsubscribes(Result (*real)(Subscriber), Subscriber subscriber, const void* caller) {
+  AppCall call(caller, "", Takes::kNo);
   const Result result = real(subscriber);
   call.end([&](App& app) { app.subscribers -= result == kSuccess && app.subscribers > 0; });
   return result;
 }
 
 Result app_finalizes(Result (*real)(), const void* caller) {
-  AppCall call(caller, "cuptiFinalize");
-  const Result result = real();
+  AppCall call(caller, "cuptiFinalize", Takes::kYes);
+  if (!call.is_watched()) return real();
+  // Any call to CUPTI from here on would attach it again; ours are kept out.
+  g_generation.fetch_add(1, std::memory_order_acq_rel);
+  Result result;
+  {
+    const Harvest lock(kPatient);
+    result = real();
+    reclaim_buffers();
+  }
   call.end([](App& app) {
     const int calls = app.calls;
     app = App{};
     app.calls = calls;
-    app.changed_clock = true;  // the program's is forgotten
+    app.changed_clock = true;  // the program's is forgotten, and ids begin anew
     g_app_request.store(nullptr, std::memory_order_release);
     g_app_complete.store(nullptr, std::memory_order_release);
+    g_app_buffers.store(0, std::memory_order_release);
   });
+  return result;
+}
+
+Result app_uses_for_good(Result (*real)(void*, void*, void*, void*), void* a, void* b, void* c,
+                         void* d, const char* name, const void* caller) {
+  AppCall call(caller, name, Takes::kYes);
+  const Result result = real(a, b, c, d);
+  call.end([](App& app) { app.for_good = true; });
   return result;
 }
 

@@ -28,9 +28,10 @@ inline bool is_on() noexcept { return g_on.load(std::memory_order_relaxed); }
 // process has none.
 void process_is_ready() noexcept;
 
-// Recording begins, pauses. Under the recorder's lock.
+// Recording begins, pauses, ends for good. Under the recorder's lock.
 void start() noexcept;
 void stop() noexcept;
+void finish() noexcept;
 // The program had CUPTI; it may be free again. Cheap.
 bool may_start() noexcept;
 
@@ -48,6 +49,13 @@ bool harvest(bool flush) noexcept;
 // Now and then, from calls: a full buffer, or half a second since the last flush, so that a killed
 // process has lost little.
 void harvest_if_due(std::uint64_t now_ns) noexcept;
+// May be asked again whether CUPTI is free, some time after the last answer?
+bool retry_is_due(std::uint64_t now_ns) noexcept;
+// What is still out is not waited for any longer.
+void give_up_pending() noexcept;
+
+// The program was given a function of another libcupti than the one that is hooked: ours ends.
+void another_library(const void* function) noexcept;
 
 void forget_after_fork() noexcept;
 
@@ -58,17 +66,22 @@ Result app_registers(Result (*real)(BufferRequest, BufferComplete), BufferReques
 Result app_enables(Result (*real)(std::uint32_t), std::uint32_t kind, const void* caller);
 Result app_enables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext context,
                        std::uint32_t kind, const void* caller);
-Result app_disables(Result (*real)(std::uint32_t), std::uint32_t kind);
+Result app_enables_function(Result (*real)(std::uint32_t, std::uint8_t), bool runtime,
+                            std::uint32_t id, std::uint8_t enable, const void* caller);
+Result app_disables(Result (*real)(std::uint32_t), std::uint32_t kind, const void* caller);
 Result app_disables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext context,
-                        std::uint32_t kind);
-Result app_flushes(Result (*real)(std::uint32_t), std::uint32_t flag);
+                        std::uint32_t kind, const void* caller);
+Result app_flushes(Result (*real)(std::uint32_t), std::uint32_t flag, const void* caller);
 Result app_sets_clock(Result (*real)(Timestamp), Timestamp clock, const void* caller);
 Result app_subscribes(Result (*real)(Subscriber*, Callback, void*), Subscriber* subscriber,
-                      Callback callback, void* user);
+                      Callback callback, void* user, const void* caller);
 Result app_subscribes_named(Result (*real)(Subscriber*, Callback, void*, SubscriberParams*),
                             Subscriber* subscriber, Callback callback, void* user,
-                            SubscriberParams* params);
-Result app_unsubscribes(Result (*real)(Subscriber), Subscriber subscriber);
+                            SubscriberParams* params, const void* caller);
+Result app_unsubscribes(Result (*real)(Subscriber), Subscriber subscriber, const void* caller);
 Result app_finalizes(Result (*real)(), const void* caller);
+// A part of CUPTI that cannot be used beside activities, or whose use we cannot follow to its end.
+Result app_uses_for_good(Result (*real)(void*, void*, void*, void*), void* a, void* b, void* c,
+                         void* d, const char* name, const void* caller);
 
 }  // namespace gpubusy::runtime::cupti

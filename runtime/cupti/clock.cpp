@@ -18,6 +18,9 @@ std::uint64_t magnitude(std::int64_t value) noexcept {
   const std::uint64_t m = static_cast<std::uint64_t>(value < 0 ? -value : value);
   return m < 0xffffffffu ? m : 0xffffffffu;
 }
+std::uint32_t narrow(std::uint64_t value) noexcept {
+  return static_cast<std::uint32_t>(value < 0xffffffffu ? value : 0xffffffffu);
+}
 
 }  // namespace
 
@@ -52,24 +55,31 @@ Clock::Time Clock::convert(std::uint64_t cupti) const noexcept {
   if (count_ == 0) return {0, 0};
   std::size_t after = count_ - 1;  // most records are recent
   while (after > 1 && samples_[after - 1].cupti > cupti) --after;
+  std::size_t before = after == 0 ? 0 : after - 1;
   const Sample& b = samples_[after];
-  const Sample& a = samples_[after == 0 ? 0 : after - 1];
+  // Two readings close together tell nothing of the rate.
+  while (before > 0 && b.ns - samples_[before].ns < kApartNs) --before;
+  const Sample& a = samples_[before];
   const auto since = static_cast<std::int64_t>(cupti - a.cupti);
   const auto cupti_apart = static_cast<std::int64_t>(b.cupti - a.cupti);
   const auto ns_apart = static_cast<std::int64_t>(b.ns - a.ns);
-  std::uint32_t uncertainty =
+  std::uint64_t uncertainty =
       a.uncertainty_ns > b.uncertainty_ns ? a.uncertainty_ns : b.uncertainty_ns;
   const std::int64_t difference = cupti_apart - ns_apart;
   const bool same_rate = difference < kSameRateNs && difference > -kSameRateNs;
   if (cupti_apart <= 0 || same_rate || (a.is_realtime && b.is_realtime)) {
     // Somebody set the system's time in between, and when is not known.
-    if (!same_rate) uncertainty = static_cast<std::uint32_t>(magnitude(difference));
-    return {a.ns + static_cast<std::uint64_t>(since), uncertainty};
+    if (!same_rate) uncertainty = magnitude(difference);
+    return {a.ns + static_cast<std::uint64_t>(since), narrow(uncertainty)};
   }
   const double rate = static_cast<double>(ns_apart) / static_cast<double>(cupti_apart);
-  return {a.ns + static_cast<std::uint64_t>(
-                     static_cast<std::int64_t>(static_cast<double>(since) * rate)),
-          uncertainty};
+  const auto ns = static_cast<std::int64_t>(static_cast<double>(since) * rate);
+  // Outside of the two readings their own errors grow with the distance.
+  const std::int64_t outside = ns < 0 ? -ns : ns > ns_apart ? ns - ns_apart : 0;
+  uncertainty += static_cast<std::uint64_t>(
+      static_cast<double>(outside) * static_cast<double>(a.uncertainty_ns + b.uncertainty_ns) /
+      static_cast<double>(ns_apart > 0 ? ns_apart : 1));
+  return {a.ns + static_cast<std::uint64_t>(ns), narrow(uncertainty)};
 }
 
 }  // namespace gpubusy::runtime::cupti

@@ -30,6 +30,7 @@ class Clock {
   };
   Time convert(std::uint64_t cupti) const noexcept;
   bool ready() const noexcept { return count_ != 0; }
+  std::uint64_t newest_ns() const noexcept { return count_ == 0 ? 0 : samples_[count_ - 1].ns; }
 
  private:
   struct Sample {

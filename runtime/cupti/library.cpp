@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -73,8 +74,13 @@ bool try_root(const char* root, int major) noexcept {
 
 const Library* library() noexcept {
   if (const Library* l = g_ready.load(std::memory_order_acquire)) [[likely]] return l;
-  if (g_looking.exchange(true)) return nullptr;
   const NoCancel no_cancel;
+  // Another thread is about to find it; but it may have been stopped by a debugger.
+  for (int attempt = 0; g_looking.exchange(true); ++attempt) {
+    if (attempt > 1000) return nullptr;
+    usleep(50);
+    if (const Library* l = g_ready.load(std::memory_order_acquire)) return l;
+  }
   if (const LoadedLibrary loaded = find_loaded_library(kMark)) {
     if (take_functions(loaded)) g_ready.store(&g_library, std::memory_order_release);
   }

@@ -36,7 +36,7 @@ struct Library {
 #define GPUBUSY_DECLARE(member, symbol, ...) Pointer<__VA_ARGS__> member;
   GPUBUSY_CUPTI_FUNCTIONS(GPUBUSY_DECLARE)
 #undef GPUBUSY_DECLARE
-  char path[256];  // of the library, cut at the end
+  char path[4096];  // of the library, cut at the end
 };
 
 // nullptr: the process has none. Never loads one; waits for nothing. Safe from any thread.

@@ -2,11 +2,13 @@
 #include "runtime/cupti/records.hpp"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include <type_traits>
 
 #include "recording/format.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/categories.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/recorder.hpp"
 
@@ -42,18 +44,32 @@ std::size_t length_without_version(const char* name) noexcept {
   return versioned ? digits - 2 : length;
 }
 
+bool is_hooked_without_work(const char* name, std::size_t length) noexcept {
+  for (std::uint32_t i = 0; i < api_count(); ++i) {
+    const ApiInfo& api = api_info(i);
+    if (strncmp(api.name, name, length) != 0) continue;
+    const char* rest = api.name + length;
+    if (*rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0) {
+      return !is_device_work(api.category);
+    }
+  }
+  return false;
+}
+
 std::uint16_t define_function(const Library& library, std::uint32_t domain,
                               std::uint32_t id) noexcept {
   const char* name = nullptr;
   if (library.callback_name(domain, id, &name) != kSuccess || name == nullptr) return kNotWanted;
   if (only_asks(name)) return kNotWanted;
+  const std::size_t length = length_without_version(name);
+  // The hooks see it; what of it went past them leads to no device work.
+  if (is_hooked_without_work(name, length)) return kNotWanted;
   recording::ApiRecord r{};
   r.header.type = recording::RecordType::kFunction;
   r.header.value = api_count() + g_next_function;
   if (r.header.value >= kNotWanted) return kNotWanted;
   r.category = recording::Category::kOther;
   r.layer = domain == kDomainDriver ? recording::Layer::kDriver : recording::Layer::kRuntime;
-  const std::size_t length = length_without_version(name);
   r.name_bytes = static_cast<std::uint16_t>(length);
   const Part part{name, length};
   if (!definitions().define(&r.header, sizeof r, &part, 1)) return kAsk;
@@ -127,6 +143,7 @@ std::uint64_t Translator::translate(const Library& library, const Clock& clock,
   library_ = &library;
   clock_ = &clock;
   writer_ = &writer;
+  epoch_ = buffer.epoch;
   now_ns_ = now_ns();
   came_in_ = 0;
   Record* next = nullptr;
@@ -184,16 +201,31 @@ bool Translator::fill(void* activity, const Source& r, std::uint8_t kind) noexce
   a.end_ns = clock_->convert(r.end).ns;
   if (a.end_ns < a.start_ns) a.end_ns = a.start_ns;
   a.uncertainty_ns = start.uncertainty_ns;
+  a.epoch = static_cast<std::uint8_t>(epoch_);
   a.stream = r.stream;
   a.context = r.context;
   a.device = static_cast<std::int16_t>(r.device);
   a.kind = static_cast<recording::ActivityKind>(kind);
   a.graph_node = r.graph_node;
   a.graph = r.graph;
-  const bool of_graph = r.graph != 0;
-  if (!of_graph || r.correlation != last_graph_correlation_) ++came_in_;
-  if (of_graph) last_graph_correlation_ = r.correlation;
+  saw(r.correlation, kWork);
   return true;
+}
+
+// A call's work came in once both its number and a first piece of work were seen; in any order, and
+// with other calls' nodes in between.
+void Translator::saw(std::uint32_t correlation, std::uint8_t what) noexcept {
+  if (seen_ == nullptr) {
+    void* p = mmap(nullptr, sizeof(Seen) * kSeenSlots, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return;
+    seen_ = static_cast<Seen*>(p);
+  }
+  Seen& seen = seen_[correlation % kSeenSlots];
+  if (seen.correlation != correlation) seen = {correlation, 0};
+  const std::uint8_t before = seen.what;
+  seen.what |= what;
+  if (seen.what == (kCall | kWork) && before != seen.what) ++came_in_;
 }
 
 void Translator::kernel(const KernelRecord& r) noexcept {
@@ -248,11 +280,12 @@ void Translator::memset(const MemsetRecord& r) noexcept {
 }
 
 void Translator::external(const ExternalCorrelationRecord& r) noexcept {
-  if (r.external_kind != kOurExternalKind) return;
+  if (r.external_kind != kOurExternalKind || !is_our_external_id(r.external_id)) return;
   // The one before had no record of its call behind it.
   if (external_call_ != 0) write_correlation(0, 0);
   external_call_ = static_cast<std::uint32_t>(r.external_id);
   external_activity_ = r.correlation;
+  saw(r.correlation, kCall);
 }
 
 void Translator::write_correlation(std::uint64_t start_ns, std::uint64_t end_ns) noexcept {
@@ -260,6 +293,7 @@ void Translator::write_correlation(std::uint64_t start_ns, std::uint64_t end_ns)
   c.header.type = recording::RecordType::kCorrelation;
   c.header.value = external_call_;
   c.activity = external_activity_;
+  c.epoch = epoch_ & 0xff;
   c.start_ns = start_ns;
   c.end_ns = end_ns;
   write(c, NoPayload{});
@@ -285,6 +319,7 @@ void Translator::api(const ApiRecord& r) noexcept {
   a.thread = r.thread;
   a.result = static_cast<std::int32_t>(r.result);
   a.api = function;
+  a.epoch = static_cast<std::uint16_t>(epoch_ & 0xff);
   write(a, NoPayload{});
 }
 

@@ -15,8 +15,8 @@ namespace gpubusy::runtime::cupti {
 // CUPTI writes a call's external id just before the call. One user at a time.
 class Translator {
  public:
-  // Writes the buffer's records through the thread's writer. Gives the number of calls whose device
-  // work came in.
+  // Writes the buffer's records through the thread's writer. Gives the number of calls, of those that
+  // were pushed, whose device work came in for the first time.
   std::uint64_t translate(const Library& library, const Clock& clock, const FullBuffer& buffer,
                           ThreadState& writer) noexcept;
 
@@ -40,7 +40,17 @@ class Translator {
   ThreadState* writer_ = nullptr;
   std::uint64_t now_ns_ = 0;
   std::uint64_t came_in_ = 0;
-  std::uint32_t last_graph_correlation_ = 0;
+  std::uint32_t epoch_ = 0;
+  void saw(std::uint32_t correlation, std::uint8_t what) noexcept;
+
+  // What was seen of CUPTI's latest correlation ids, by their low bits.
+  static constexpr std::uint32_t kSeenSlots = 1u << 16;
+  static constexpr std::uint8_t kCall = 1, kWork = 2;
+  struct Seen {
+    std::uint32_t correlation;
+    std::uint8_t what;
+  };
+  Seen* seen_ = nullptr;
   // The last external id of ours, until its call's record comes.
   std::uint32_t external_call_ = 0, external_activity_ = 0;
 };

@@ -8,6 +8,10 @@
 //   d  disables without a flush         n  a nested session: enables once more
 //   S  subscribes                       U  unsubscribes
 //   F  cuptiFinalize                    w  sleeps 20 ms
+//   f  flushes without force            p  flushes by force, prints
+//   y  waits for the device             x  enables and ends a session in an exit handler
+//   a  records launches by function     b  no longer (no kind is enabled for it)
+//   z  a copy of no bytes               g  launches a graph of 3,000 kernels 60 times
 #include <cuda_runtime_api.h>
 #include <cupti.h>
 #include <unistd.h>
@@ -15,6 +19,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <set>
 
@@ -59,12 +64,48 @@ std::uint64_t microseconds() {
          static_cast<std::uint64_t>(t.tv_nsec) / 1000;
 }
 
+void launch_graphs() {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  cudaStreamCreate(&stream);
+  cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  for (int i = 0; i < 3000; ++i) {
+    cudaLaunchKernel(cupti_app_kernel.stub(), 8, 128, nullptr, 0, stream);
+  }
+  cudaStreamEndCapture(stream, &graph);
+  cudaGraphInstantiate(&exec, graph, 0);
+  for (int i = 0; i < 60; ++i) {
+    cudaGraphLaunch(exec, stream);
+    cudaStreamSynchronize(stream);
+  }
+}
+
+void flush_and_print() {
+  cuptiActivityFlushAll(1);
+  std::printf("kernels %d copies %d others %d strangers %d left %zu\n", g_kernels.exchange(0),
+              g_copies.exchange(0), g_others.exchange(0), g_strangers.exchange(0),
+              g_buffers.size());
+}
+
+void session_at_exit() {
+  cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  for (int i = 0; i < 10; ++i) {
+    cudaLaunchKernel(cupti_app_kernel.stub(), 8, 128, nullptr, 0, nullptr);
+  }
+  cudaDeviceSynchronize();
+  cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  flush_and_print();
+}
+
 void no_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const char* script = argc > 1 ? argv[1] : "lrslel";
+  // Before the first CUDA call: exit handlers run in reverse order, so this one behind a tool's own.
+  if (std::strchr(script, 'x') != nullptr) std::atexit(session_at_exit);
   void *device = nullptr, *host = nullptr;
   cudaMalloc(&device, 4096);
   cudaMallocHost(&host, 4096);
@@ -96,12 +137,20 @@ int main(int argc, char** argv) {
       case 'e':
         check("disable", cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
         check("disable", cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMCPY));
-        if (*step == 'd') break;
-        check("flush", cuptiActivityFlushAll(1));
-        std::printf("kernels %d copies %d others %d strangers %d left %zu\n", g_kernels.exchange(0),
-                    g_copies.exchange(0), g_others.exchange(0), g_strangers.exchange(0),
-                    g_buffers.size());
+        if (*step == 'e') flush_and_print();
         break;
+      case 'p': flush_and_print(); break;
+      case 'f': check("flush", cuptiActivityFlushAll(0)); break;
+      case 'y': cudaDeviceSynchronize(); break;
+      case 'x': break;  // see above
+      case 'a':
+      case 'b':
+        for (const CUpti_CallbackId id : {211u, 505u}) {
+          check("function", cuptiActivityEnableRuntimeApi(id, *step == 'a'));
+        }
+        break;
+      case 'g': launch_graphs(); break;
+      case 'z': cudaMemcpyAsync(device, host, 0, cudaMemcpyHostToDevice, nullptr); break;
       case 'S': check("subscribe", cuptiSubscribe(&subscriber, no_callback, nullptr)); break;
       case 'U': check("unsubscribe", cuptiUnsubscribe(subscriber)); break;
       case 'F': check("finalize", cuptiFinalize()); break;

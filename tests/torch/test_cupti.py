@@ -322,6 +322,12 @@ ORDERS = {
     "without_flush": "lrsld" "lll" "e" "ll",
     "busy_at_hand_over": "lLrsle" "l",
     "back_to_back": "rsle" * 10,
+    "flush_without_force_first": "lrslLdfyp" "ll",
+    "flushes_all_the_time": "l" "rs" "lflflf" "Lfdfyfp" "ll",
+    "enabled_before_registered": "lslrle" "ll",
+    "by_function": "lral" "lbp" "ll",
+    "by_function_beside_a_kind": "lrsalbe" "ll",
+    "at_exit": "lrllx",
 }
 
 
@@ -345,7 +351,8 @@ def test_a_profiler_in_the_program_keeps_its_data(record, programs, build_dir, c
     in_flight = 10 if order == "busy_at_hand_over" else 0
     assert launches - in_flight <= len(kernels) <= launches, run.notices()
     sources = collections.Counter(e["args"]["time source"] for e in kernels)
-    if order != "back_to_back":
+    # At the first step with CUPTI free: those that end at once with the program's have none.
+    if not order.startswith(("back_to_back", "theirs_first")):
         assert sources["cupti"] > 0, (sources, run.notices())
     if order == "subscriber_only":
         assert sources["cuda events"] == 0
@@ -359,6 +366,46 @@ def test_takes_over_again(record, programs):
     assert sources[0] == "cupti" and sources[-1] == "cupti" and "cuda events" in sources
     assert "began to use CUPTI" in run.notices() and "CUPTI is free again" in run.notices()
     assert "cupti_app" in run.notices() or "the program itself" in run.notices()
+
+
+def test_takes_over_again_without_steps(record, programs):
+    run = record(WHOLE, [programs / "cupti_app", "ll" "rsle" + "lw" * 80])
+    rows = sorted(run.events("kernel"), key=lambda e: e["ts"])
+    sources = [e["args"]["time source"] for e in rows]
+    assert sources[0] == "cupti" and sources[-1] == "cupti" and "cuda events" in sources
+    assert len(rows) == 83 * 10
+
+
+def test_each_time_keeps_its_own_clock(record, programs):
+    """CUPTI's times of the device are 5 ms early, those by events are right."""
+    run = record(["--step", "call:cudaDeviceSynchronize", "--wait", "0", "--warmup", "0", "--active",
+                  "1000"], [programs / "cupti_app", "ll" "rsllle" "ll"], ["cupti_clock_offset_us=-5000"])
+    true = sorted((o for o in run.log.operations if o.kind == "kernel"), key=lambda o: o.start_ns)
+    rows = sorted(run.events("kernel"), key=lambda e: e["args"]["correlation"])
+    assert len(rows) == len(true)
+    errors = {"cupti": [], "cuda events": []}
+    for row, operation in zip(rows, true):
+        errors[row["args"]["time source"]].append(run.interval(row)[0] - operation.start_ns)
+    assert len(errors["cuda events"]) >= 20 and len(errors["cupti"]) >= 20
+    # Events: some us on an idle stream. CUPTI's: moved so that none begins before its launch.
+    assert max(map(abs, errors["cuda events"])) < 50_000, errors["cuda events"]
+    assert max(map(abs, errors["cupti"])) < 50_000, errors["cupti"]
+
+
+def test_graphs_larger_than_the_buffers(record, programs):
+    """180,000 nodes in 60 launches: 39 MB of records, and 32 MiB of buffers. None is dropped."""
+    run = record([*WHOLE, "--max-size", "64M"], [programs / "cupti_app", "g"])
+    coverage = run.report["coverage"]
+    assert coverage["dropped_activities"] == 0
+    assert coverage["device_work_timed"] == coverage["device_work_expected"] == 60
+    assert len(run.events("kernel")) == 180_000
+
+
+def test_calls_that_the_device_does_nothing_for(record, programs):
+    run = record(WHOLE, [programs / "cupti_app", "zzzl"])
+    coverage = run.report["coverage"]
+    assert coverage["device_work_timed"] == coverage["device_work_expected"] == 11
+    assert coverage["untimed_pending"] == 0
 
 
 # ---- other tools, and CUPTI that refuses
