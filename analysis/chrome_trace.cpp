@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "analysis/coverage.hpp"
 #include "analysis/json_text.hpp"
 #include "analysis/names.hpp"
 #include "analysis/source_lines.hpp"
@@ -294,6 +295,7 @@ class Writer {
     put("  \"step source\": \"{}\",\n", step_source_name(source));
     put("  \"calls\": {}, \"device work\": {}, \"device work without time\": {},\n", last_ - first_,
         ops_.size(), untimed_);
+    about_layers();
     put("  \"lost records\": {}, \"torn blocks\": {}, \"bad records\": {}, \"recording state\": "
         "\"{}\",\n",
         recording_.lost_records, recording_.torn_blocks, recording_.bad_records,
@@ -346,6 +348,23 @@ class Writer {
     name->second = json_string(shorten(name->second, kCutName, false) +
                                fmt::format(" (long name {})", number->second));
     flush(kBufferSize);
+  }
+
+  // Of the whole recording: how calls came to the hooks.
+  void about_layers() {
+    const Reach reach = reach_of(recording_);
+    const auto layer = [&](const char* name, const LayerReach& l, const char* end) {
+      put("\"{}\": {{\"calls\": {}", name, l.calls);
+      if (reach.known) {
+        put(", \"linked calls\": {}, \"functions by dlsym\": {}, \"functions by dlvsym\": {}, "
+            "\"functions by cuGetProcAddress\": {}",
+            l.linked_calls, l.by_dlsym, l.by_dlvsym, l.by_proc_address);
+      }
+      put("}}{}", end);
+    };
+    put("  \"layers\": {{");
+    layer("runtime", reach.runtime(), ", ");
+    layer("driver", reach.driver(), "},\n");
   }
 
   std::string source_text() const {

@@ -48,6 +48,7 @@ Json json(const Coverage& c) {
           {"untimed_capture", c.untimed_capture},
           {"untimed_limit", c.untimed_limit},
           {"untimed_pending", c.untimed_pending},
+          {"untimed_failed", c.untimed_failed},
           {"untimed_off", c.untimed_off},
           {"captured_calls", c.captured},
           {"orphan_times", c.orphan_times},
@@ -56,6 +57,29 @@ Json json(const Coverage& c) {
           {"failed_calls", c.failed_calls},
           {"early_device_work", c.early_ops},
           {"max_uncertainty_us", static_cast<double>(c.max_uncertainty_ns) / 1e3}};
+}
+
+Json json(const LayerReach& l, bool known) {
+  return {{"calls", l.calls},
+          {"functions_called", l.functions_called},
+          {"calls_of_linked_functions", known ? Json(l.linked_calls) : Json()},
+          {"functions_by_dlsym", known ? Json(l.by_dlsym) : Json()},
+          {"functions_by_dlvsym", known ? Json(l.by_dlvsym) : Json()},
+          {"functions_by_cuGetProcAddress", known ? Json(l.by_proc_address) : Json()}};
+}
+
+void add(Json& coverage, const Reach& r) {
+  coverage["layers"] = {{"runtime", json(r.runtime(), r.known)},
+                        {"driver", json(r.driver(), r.known)}};
+  coverage["driver_loaded"] = r.known ? Json(r.driver_loaded) : Json();
+  coverage["modules"] = r.modules;
+  coverage["modules_left_out"] = r.modules_left_out;
+  coverage["embedded_runtimes"] = r.embedded;
+  coverage["embedded_runtimes_unseen"] = r.misses_embedded();
+  coverage["modules_not_read"] = Json::array();
+  for (const UnreadModule& m : r.unread) {
+    coverage["modules_not_read"].push_back({{"path", m.path}, {"why", m.why}});
+  }
 }
 
 Json copies(const Summary& s) {
@@ -172,6 +196,11 @@ Json json(const ProcessReport& p) {
   out["bad_records"] = p.bad_records;
   out["bad_bytes"] = p.bad_bytes;
   out["coverage"] = json(p.coverage);
+  add(out["coverage"], p.reach);
+  out["coverage"]["device_times_by_source"] = Json::object();
+  for (const auto& [source, count] : p.times_by_source) {
+    out["coverage"]["device_times_by_source"][std::string(time_source_name(source))] = count;
+  }
   out["time_source"] = time_source_name(p.time_source);
   out["clock_correction_us"] = static_cast<double>(p.clock_correction_ns) / 1e3;
   out["overhead_ms"] = {{"cupti", ms(p.cupti_ns)},
@@ -241,6 +270,10 @@ std::string render_json(const SessionReport& report) {
   out["schema"] = kSchema;
   out["path"] = report.path;
   out["helpers_without_cuda_calls"] = report.helpers;
+  out["driver_loaded_without_calls"] = Json::array();
+  for (const SessionReport::Unseen& u : report.driver_without_calls) {
+    out["driver_loaded_without_calls"].push_back({{"pid", u.pid}, {"command", u.command}});
+  }
   out["skipped"] = report.skipped;
   out["processes"] = Json::array();
   for (const ProcessReport& p : report.processes) out["processes"].push_back(json(p));

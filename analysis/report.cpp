@@ -243,8 +243,10 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
   }
   if (report.calls == 0) {
     out.push_back(
-        "No CUDA call was intercepted: the program made none, or none outside windows of the "
-        "schedule.");
+        report.reach.driver_loaded && report.steps_seen == 0
+            ? "No CUDA call was intercepted, although libcuda.so.1 was loaded."
+            : "No CUDA call was intercepted: the program made none, or none in windows of "
+              "the schedule.");
     return;
   }
   const std::uint64_t needed = steps_needed(recording);
@@ -290,6 +292,7 @@ void warn_about_times(ProcessReport& report) {
     add(c.untimed_capture, "during a graph capture");
     add(c.untimed_limit, "beyond the timer limit");
     add(c.untimed_pending, "not yet collected");
+    add(c.untimed_failed, "without a context or refused by the driver");
     add(c.untimed_off, "not asked for");
     out.push_back(fmt::format("{} of {} pieces of device work have no time ({}).", c.untimed(),
                               c.expected, why));
@@ -308,7 +311,7 @@ void warn_about_times(ProcessReport& report) {
 
 }  // namespace
 
-ProcessReport report_of(const Recording& recording) {
+ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   ProcessReport report;
   report.path = recording.path;
   report.host = recording.host;
@@ -338,8 +341,12 @@ ProcessReport report_of(const Recording& recording) {
     }
   }
 
+  report.reach = reach_of(recording);
+  if (scan != nullptr) scan->add(recording, report.reach);
+
   const Timeline timeline = build_timeline(recording);
   if (!timeline.ops.empty()) report.time_source = timeline.ops.front().source;
+  for (const DeviceOp& op : timeline.ops) ++report.times_by_source[op.source];
   StepSelection selection = select_steps(recording, timeline);
   report.mode = selection.mode;
   report.windows = static_cast<std::uint32_t>(selection.windows.size());
@@ -381,16 +388,20 @@ SessionReport analyse(const recording::Session& session) {
   SessionReport out;
   out.path = session.path;
   for (const recording::Error& error : session.skipped) out.skipped.push_back(error.message);
+  ModuleScan scan;
   for (const Recording& recording : session.processes) {
     if (recording.calls.empty()) {
       ++out.helpers;
+      if (recording.driver_loaded) {
+        out.driver_without_calls.push_back({recording.pid, joined(recording.command_line)});
+      }
     } else {
-      out.processes.push_back(report_of(recording));
+      out.processes.push_back(report_of(recording, &scan));
     }
   }
   if (out.processes.empty()) {
     for (const Recording& recording : session.processes) {
-      if (out.silent.size() < 8) out.silent.push_back(report_of(recording));
+      if (out.silent.size() < 8) out.silent.push_back(report_of(recording, &scan));
     }
   }
   std::stable_sort(out.processes.begin(), out.processes.end(),

@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "analysis/coverage.hpp"
 #include "analysis/steps.hpp"
 #include "analysis/summary.hpp"
 #include "recording/recording.hpp"
@@ -49,11 +51,13 @@ struct ProcessReport {
   std::uint64_t calls = 0;  // in the recording
   std::uint64_t lost_records = 0, torn_blocks = 0, unknown_records = 0, bad_records = 0,
                 bad_bytes = 0;
-  Coverage coverage;                  // of the judged steps
+  Coverage coverage;  // of the judged steps
+  Reach reach;
   std::vector<std::string> warnings;  // what makes the numbers less than the whole truth
   std::vector<std::string> notices;   // what the library had to say
   std::vector<std::string> settings;
   recording::TimeSource time_source = recording::TimeSource::kNone;
+  std::map<recording::TimeSource, std::uint64_t> times_by_source;  // device times of the recording
   std::uint64_t clock_correction_ns = 0;
   // As CUPTI tells, in the judged steps: its own work, launches that waited for room in the
   // device's queue, the driver compiling and loading code.
@@ -102,9 +106,16 @@ struct SessionReport {
   std::uint64_t helpers = 0;             // processes without one
   std::vector<ProcessReport> silent;  // of the helpers, those shown because there is nothing else
   std::vector<std::string> skipped;   // files that could not be read, and why
+  // Processes without a call that had loaded the driver.
+  struct Unseen {
+    std::uint32_t pid;
+    std::string command;
+  };
+  std::vector<Unseen> driver_without_calls;
 };
 
-ProcessReport report_of(const recording::Recording& recording);
+// Without a scan the loaded files are not looked into.
+ProcessReport report_of(const recording::Recording& recording, ModuleScan* scan = nullptr);
 
 // A short name of a class, for tables; and a stable one for JSON.
 const char* idle_title(IdleClass idle);

@@ -422,6 +422,75 @@ void coverage(Page& page, const ProcessReport& p) {
   }
 }
 
+std::string plural(std::uint64_t n, const char* one, const char* many) {
+  return fmt::format("{} {}", n, n == 1 ? one : many);
+}
+
+std::string layer_text(const LayerReach& l, bool known) {
+  std::string text = plural(l.calls, "call", "calls");
+  if (!known) return text;
+  std::string ways;
+  const auto add = [&](const std::string& way) { ways += (ways.empty() ? "" : ", ") + way; };
+  if (l.linked_calls > 0) add("linked");
+  const auto handed = [&](std::uint32_t n, const char* by) {
+    if (n > 0) add(plural(n, "function", "functions") + " by " + by);
+  };
+  handed(l.by_dlsym, "dlsym");
+  handed(l.by_dlvsym, "dlvsym");
+  handed(l.by_proc_address, "cuGetProcAddress");
+  return ways.empty() ? text : text + fmt::format(" ({})", ways);
+}
+
+void reach(Page& page, const ProcessReport& p) {
+  const Reach& r = p.reach;
+  if (p.calls == 0 && !r.known) return;
+  page.heading("Coverage");
+  std::string text = "Runtime API: " + layer_text(r.runtime(), r.known) +
+                     "; driver API: " + layer_text(r.driver(), r.known) + ".";
+  if (r.runtime().calls > 0) {
+    text += " What the runtime asks of the driver for a call is the same event.";
+  }
+  if (p.times_by_source.size() > 1) {
+    text += " Device times:";
+    for (const auto& [source, count] : p.times_by_source) {
+      text += fmt::format(" {} by {}{}", count, time_source_name(source),
+                          source == p.times_by_source.rbegin()->first ? "." : ",");
+    }
+  }
+  page.wrapped("  ", text);
+  static constexpr std::size_t kNames = 4;
+  const auto names = [&](const auto& list, auto&& path_of) {
+    std::string out;
+    for (std::size_t i = 0; i < std::min(kNames, list.size()); ++i) {
+      const std::string& path = path_of(list[i]);
+      out += (out.empty() ? "" : ", ") + printable(path.substr(path.rfind('/') + 1));
+    }
+    if (list.size() > kNames) out += fmt::format(" and {} more", list.size() - kNames);
+    return out;
+  };
+  if (!r.embedded.empty()) {
+    page.wrapped(
+        "  ",
+        fmt::format("With a CUDA runtime of their own: {}. {}",
+                    names(
+                        r.embedded, [](const auto& s) -> auto& { return s; }),
+                    r.misses_embedded() ? "None was given a function of the driver by a way that "
+                                          "the hooks see: if they did work, it is not in here."
+                                        : "Their calls show in the driver API."),
+        r.misses_embedded() ? Style::kWarn : Style::kPlain);
+  }
+  if (!r.unread.empty()) {
+    page.wrapped("  ", fmt::format("Not looked into, {} of {} loaded files ({}): {}.",
+                                   r.unread.size(), r.modules, r.unread.front().why,
+                                   names(
+                                       r.unread, [](const auto& u) -> auto& { return u.path; })));
+  }
+  if (r.modules_left_out > 0) {
+    page.wrapped("  ",
+                 fmt::format("{} more loaded files are not in the recording.", r.modules_left_out));
+  }
+}
+
 void process(Page& page, const ProcessReport& p) {
   std::string title = "gpubusy " + std::string(page.dot()) + " ";
   title += p.command.empty() ? printable(p.executable) : printable(p.command);
@@ -439,6 +508,32 @@ void process(Page& page, const ProcessReport& p) {
   time_table(page, p);
   tables(page, p);
   coverage(page, p);
+  reach(page, p);
+}
+
+// First line of a session without a call, and what may be behind it.
+void nothing_seen(Page& page, const SessionReport& report) {
+  if (report.driver_without_calls.empty()) {
+    page.wrapped("", "No CUDA call was intercepted in any process: there is nothing to judge.",
+                 Style::kBad);
+    return;
+  }
+  constexpr std::size_t kNamed = 3;
+  std::string who;
+  const auto& all = report.driver_without_calls;
+  for (std::size_t i = 0; i < std::min(kNamed, all.size()); ++i) {
+    who += fmt::format("{}pid {} ({})", who.empty() ? "" : ", ", all[i].pid,
+                       shorten(printable(all[i].command), 60, true));
+  }
+  if (all.size() > kNamed) who += fmt::format(" and {} more", all.size() - kNamed);
+  page.wrapped("", "No CUDA call was intercepted, although libcuda.so.1 was loaded by " + who + ".",
+               Style::kBad);
+  page.wrapped("  ",
+               "Either it asked the GPU for nothing, or its calls go round the hooks: a library "
+               "opened with RTLD_DEEPBIND, one that reads the driver's symbol table "
+               "itself, or another preload in front. Ways out: open the library without that "
+               "flag, link the program to the shared runtime (nvcc -cudart shared), put "
+               "libgpubusy.so first in LD_PRELOAD.");
 }
 
 void ranks(Page& page, const SessionReport& report) {
@@ -471,8 +566,7 @@ std::string render_text(const SessionReport& report, const TextOptions& options)
     page.wrapped("! ", "Not read: " + printable(skipped), Style::kWarn);
   }
   if (report.processes.empty()) {
-    page.wrapped("", "No CUDA call was intercepted in any process: there is nothing to judge.",
-                 Style::kBad);
+    nothing_seen(page, report);
     for (const ProcessReport& p : report.silent) {
       page.blank();
       process(page, p);
@@ -486,9 +580,13 @@ std::string render_text(const SessionReport& report, const TextOptions& options)
   }
   if (report.helpers > 0) {
     page.blank();
-    page.line(
-        page.styled(Style::kDim, fmt::format("{} more process{} made no CUDA call.", report.helpers,
-                                             report.helpers == 1 ? "" : "es")));
+    page.line(page.styled(Style::kDim,
+                          fmt::format("{} more process{} made no CUDA call{}.", report.helpers,
+                                      report.helpers == 1 ? "" : "es",
+                                      report.driver_without_calls.empty()
+                                          ? ""
+                                          : fmt::format(" ({} of them with libcuda.so.1 loaded)",
+                                                        report.driver_without_calls.size()))));
   }
   return page.take();
 }

@@ -219,6 +219,8 @@ void count_call(Coverage& coverage, const Call& call, bool timed) {
     ++coverage.untimed_capture;
   } else if (call.flags & recording::kCallUntimedLimit) {
     ++coverage.untimed_limit;
+  } else if (call.flags & recording::kCallUntimedFailed) {
+    ++coverage.untimed_failed;
   } else if (call.flags & recording::kCallTimed) {
     ++coverage.untimed_pending;
   } else {

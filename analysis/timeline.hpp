@@ -40,6 +40,7 @@ struct Coverage {
   std::uint64_t untimed_capture = 0;  // not timed: a capture was active somewhere
   std::uint64_t untimed_limit = 0;    // not timed: no timer was free
   std::uint64_t untimed_pending = 0;  // a timer ran, its result never came (killed, still running)
+  std::uint64_t untimed_failed = 0;   // not timed: no context yet, or the driver refused an event
   std::uint64_t untimed_off = 0;      // nothing tried to time it
   std::uint64_t captured = 0;         // went into a graph: no device work of its own
   std::uint64_t orphan_times = 0;     // device times whose call was not recorded

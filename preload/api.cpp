@@ -31,6 +31,7 @@ const runtime::ApiInfo kApis[kApiCount] = {
 };
 
 constinit std::atomic<void*> g_real[kApiCount] = {};
+constinit std::atomic<std::uint8_t> g_reach[kApiCount] = {};
 
 namespace {
 
@@ -228,6 +229,87 @@ void* find_in_library(const void* library, const char* symbol) noexcept {
 }
 constexpr runtime::LibraryFinder kLibraries{find_library, find_in_library};
 
+// ---- what the recorder asks of the loader (runtime::LoaderView)
+
+std::uint64_t loader_generation() noexcept {
+  const LoadCount count = load_count();
+  return count.loaded + count.unloaded;
+}
+
+bool list_modules(std::size_t first, runtime::ModuleBatch& out) noexcept {
+  struct Walk {
+    std::size_t first, position, used;
+    runtime::ModuleBatch& out;
+    bool full;
+  } walk{first, 0, 0, out, false};
+  out.count = 0;
+  walk_objects(
+      [](dl_phdr_info* info, std::size_t, void* data) -> int {
+        auto& w = *static_cast<Walk*>(data);
+        if (w.position++ < w.first) return 0;
+        const Object o = object_of(*info, 0);
+        const std::size_t length = strlen(o.path);
+        const std::size_t room = sizeof w.out.text - w.used;
+        if (w.out.count == runtime::ModuleBatch::kMax || (length > room && w.out.count > 0)) {
+          w.full = true;
+          return 1;
+        }
+        runtime::ModuleBatch::Module& m = w.out.modules[w.out.count++];
+        const std::size_t kept = length < room ? length : room;
+        m.begin = o.begin, m.end = o.end, m.base = o.base;
+        m.path = w.out.text + w.used;
+        m.path_size = static_cast<std::uint16_t>(kept);
+        m.cut = kept != length;
+        memcpy(w.out.text + w.used, o.path, kept);
+        w.used += kept;
+        m.build_id_size = static_cast<std::uint8_t>(
+            build_id_of(*info, m.build_id, runtime::ModuleBatch::kBuildIdMax));
+        return 0;
+      },
+      &walk);
+  return walk.full;
+}
+
+// A preload that brings the driver along (the simulated one) does so in every shell and helper.
+bool program_has_driver() noexcept {
+  Object driver;
+  for_each_object([&](const Object& o) {
+    if (!has_name(o, kDriver)) return false;
+    driver = o;
+    return true;
+  });
+  if (driver.dynamic == nullptr) return false;
+  if (!is_startup(driver)) return true;
+  // Of the objects that were there at the start, preloads are those that no other of them needs.
+  const auto is_preload = [](const Object& o) {
+    if (o.position == 0 || !is_startup(o)) return false;
+    bool needed = false;
+    for_each_object([&](const Object& user) {
+      needed = is_startup(user) && needs(user, o);
+      return needed;
+    });
+    return !needed;
+  };
+  bool needed = false;
+  for_each_object([&](const Object& user) {
+    needed = needs(user, driver) && !is_preload(user);
+    return needed;
+  });
+  return needed;
+}
+
+bool own_path(char* out, std::size_t size) noexcept {
+  bool found = false;
+  for_each_object([&](const Object& o) {
+    if (!is_own_code(o.begin)) return false;
+    const std::size_t length = strlen(o.path);
+    found = length != 0 && length < size;
+    if (found) memcpy(out, o.path, length + 1);
+    return true;
+  });
+  return found;
+}
+
 }  // namespace
 
 void* find_in_driver(const char* name) noexcept {
@@ -250,14 +332,26 @@ void keep_used_libraries() noexcept {
   if (cupti != nullptr && !kept_cupti.exchange(true)) dlopen(cupti, RTLD_NOLOAD | RTLD_LAZY);
 }
 
-runtime::FindSymbol real_dlsym() noexcept {
-  static constinit std::atomic<void*> found{nullptr};
+namespace {
+
+void* next_function_once(std::atomic<void*>& found, const char* name) noexcept {
   void* f = found.load(std::memory_order_acquire);
   if (f == nullptr) [[unlikely]] {
-    f = next_function("dlsym");
+    f = next_function(name);
     found.store(f, std::memory_order_release);
   }
-  return reinterpret_cast<runtime::FindSymbol>(f);
+  return f;
+}
+
+}  // namespace
+
+runtime::FindSymbol real_dlsym() noexcept {
+  static constinit std::atomic<void*> found{nullptr};
+  return reinterpret_cast<runtime::FindSymbol>(next_function_once(found, "dlsym"));
+}
+FindVersion real_dlvsym() noexcept {
+  static constinit std::atomic<void*> found{nullptr};
+  return reinterpret_cast<FindVersion>(next_function_once(found, "dlvsym"));
 }
 
 void ensure_started() noexcept {
@@ -274,7 +368,12 @@ void ensure_started() noexcept {
   own_code(begin, end);
   runtime::g_cuda_code[0].end.store(end, std::memory_order_release);
   runtime::g_cuda_code[0].begin.store(begin, std::memory_order_release);
-  runtime::start_up({kApis, kApiCount, find_for_recorder, &kLibraries});
+  runtime::start_up({kApis,
+                     kApiCount,
+                     find_for_recorder,
+                     &kLibraries,
+                     g_reach,
+                     {loader_generation, list_modules, program_has_driver, own_path}});
 }
 
 void* resolve(ApiId id, void* caller) noexcept {
@@ -313,6 +412,17 @@ bool is_in_scope_of(ApiId id, const void* caller) noexcept {
     if (distance(from, c[i].object) != kNotNeeded) return true;
   }
   return false;
+}
+
+void* version_in_scope_of(ApiId id, const char* version, const void* caller) noexcept {
+  Candidate c[kMaxCandidates];
+  const std::size_t n = find_candidates(kApis[static_cast<std::size_t>(id)].name, c);
+  const Object from = object_at(reinterpret_cast<std::uintptr_t>(caller));
+  for (std::size_t i = 0; i < n; ++i) {
+    if (c[i].version == nullptr || strcmp(c[i].version, version) != 0) continue;
+    if (is_startup(c[i].object) || distance(from, c[i].object) != kNotNeeded) return c[i].function;
+  }
+  return nullptr;
 }
 
 void forget_unloaded() noexcept {

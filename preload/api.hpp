@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "recording/format.hpp"
 #include "runtime/api_info.hpp"
 
 namespace gpubusy::preload {
@@ -46,6 +47,13 @@ inline constexpr std::size_t kApiCount = static_cast<std::size_t>(ApiId::kCount)
 extern const runtime::ApiInfo kApis[kApiCount];
 extern void* const kHooks[kApiCount];  // addresses of the exported functions
 
+// recording::ReachFlags: how the program was given the hook.
+extern constinit std::atomic<std::uint8_t> g_reach[kApiCount];
+inline void note_reach(ApiId id, std::uint8_t way) noexcept {
+  std::atomic<std::uint8_t>& r = g_reach[static_cast<std::size_t>(id)];
+  if ((r.load(std::memory_order_relaxed) & way) == 0) r.fetch_or(way, std::memory_order_relaxed);
+}
+
 // The real functions; null until first needed.
 extern constinit std::atomic<void*> g_real[kApiCount];
 
@@ -60,6 +68,9 @@ void* resolve(ApiId id, void* caller) noexcept;
 void* resolve_for_registration(ApiId id, void* caller) noexcept;
 // Is the function there for this caller by its own dependencies, outside of the global scope?
 bool is_in_scope_of(ApiId id, const void* caller) noexcept;
+// The definition with this version among the program's own libraries and in the caller's
+// dependencies; nullptr: there is none.
+void* version_in_scope_of(ApiId id, const char* version, const void* caller) noexcept;
 // What the driver's library, if it is loaded, exports under this name.
 void* find_in_driver(const char* name) noexcept;
 
@@ -78,6 +89,8 @@ template <class Function>
 
 // The next dlsym after ours: libc's, or that of another preloaded library.
 runtime::FindSymbol real_dlsym() noexcept;
+using FindVersion = void* (*)(void* handle, const char* name, const char* version);
+FindVersion real_dlvsym() noexcept;
 
 // Id of an exported name; kCount: not hooked.
 ApiId find_api(const char* name) noexcept;

@@ -3,7 +3,8 @@
 // dlsym, so that programs that look CUDA up by name (statically linked cudart, cuBLAS, cuDNN, NCCL,
 // Triton) get the hooks. For every other name, and for RTLD_NEXT and RTLD_DEFAULT, it is a tail
 // jump: libc finds the caller's library by the return address, and an ordinary forwarding call
-// makes libraries find themselves (LLVM OpenMP's ompt_start_tool then loops for ever).
+// makes libraries find themselves (LLVM OpenMP's ompt_start_tool then loops for ever). dlvsym
+// alike.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -28,6 +29,11 @@ bool exists_without_us(ApiId id, const char* name, void* caller) noexcept {
   return caller != nullptr && is_in_scope_of(id, caller);
 }
 
+void* handed(ApiId id, void* answer, std::uint8_t way) noexcept {
+  if (answer == kHooks[static_cast<std::size_t>(id)]) note_reach(id, way);
+  return answer;
+}
+
 // The answer for (handle, name).
 void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
   const ApiId id = find_api(name);
@@ -38,15 +44,39 @@ void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
   // Behind this library RTLD_NEXT does not find it.
   if (handle == RTLD_NEXT && !is_before_us(caller)) return kLeaveIt;
   if (handle == RTLD_NEXT || handle == RTLD_DEFAULT) {
-    return exists_without_us(id, name, caller) ? kLeaveIt : kNone;
+    if (!exists_without_us(id, name, caller)) return kNone;
+    note_reach(id, recording::kReachDlsym);
+    return kLeaveIt;
   }
   void* p = real_dlsym()(handle, name);
   if (p == nullptr) return kLeaveIt;
-  if (p == kHooks[index]) return exists_without_us(id, name, nullptr) ? p : kNone;
+  if (p == kHooks[index]) {
+    if (!exists_without_us(id, name, nullptr)) return kNone;
+    note_reach(id, recording::kReachDlsym);
+    return p;
+  }
   if (runtime::mode() == runtime::Mode::kOff) return p;
   void* answer = hook_for(id, p);
   if (answer == p && index >= kFirstCupti) runtime::cupti::another_library(p);
-  return answer;
+  return handed(id, answer, recording::kReachDlsym);
+}
+
+// The same for (handle, name, version). Our functions have no version, so that libc finds none of
+// them for dlvsym: what it would find is looked for instead.
+void* hooked_version(void* handle, const char* name, const char* version, void* caller) noexcept {
+  const ApiId id = find_api(name);
+  if (id == ApiId::kCount || version == nullptr) return kLeaveIt;
+  runtime::KeepErrno keep;
+  ensure_started();
+  if (runtime::mode() == runtime::Mode::kOff) return kLeaveIt;
+  void* p = nullptr;
+  if (handle == RTLD_NEXT || handle == RTLD_DEFAULT) {
+    if (handle == RTLD_DEFAULT || is_before_us(caller))
+      p = version_in_scope_of(id, version, caller);
+  } else {
+    p = real_dlvsym()(handle, name, version);
+  }
+  return p == nullptr ? kLeaveIt : handed(id, hook_for(id, p), recording::kReachDlvsym);
 }
 
 void* look_up_for_us(void*, const char* name) noexcept {
@@ -64,6 +94,13 @@ void* look_up_for_us(void*, const char* name) noexcept {
 extern "C" [[gnu::used]] void* gpubusy_hooked_symbol(void* handle, const char* name,
                                                      void* caller) noexcept {
   return gpubusy::preload::hooked_symbol(handle, name, caller);
+}
+extern "C" [[gnu::used]] void* gpubusy_hooked_version(void* handle, const char* name,
+                                                      const char* version, void* caller) noexcept {
+  return gpubusy::preload::hooked_version(handle, name, version, caller);
+}
+extern "C" [[gnu::used]] void* gpubusy_real_dlvsym() noexcept {
+  return reinterpret_cast<void*>(gpubusy::preload::real_dlvsym());
 }
 // What dlsym jumps to. The recorder's own look-ups (of the interpreter, in the middle of the
 // program's calls) neither wait for the loader nor touch the error that dlerror() will tell.
@@ -92,8 +129,8 @@ extern "C" [[gnu::visibility("default")]] int dlclose(void* handle) {
   return result;
 }
 
-// Names that begin with "cu" ask hooked_symbol(); its answer is returned (-1: null), or all
-// registers are put back and libc's dlsym is jumped to.
+// Names that begin with "cu" ask hooked_symbol() or hooked_version(); the answer is returned (-1:
+// null), or all registers are put back and libc's function is jumped to.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -139,6 +176,44 @@ dlsym:
   ret
   .cfi_endproc
   .size dlsym, .-dlsym
+
+  .globl dlvsym
+  .type dlvsym, @function
+dlvsym:
+  .cfi_startproc
+  endbr64
+  pushq %rdi
+  .cfi_adjust_cfa_offset 8
+  pushq %rsi
+  .cfi_adjust_cfa_offset 8
+  pushq %rdx
+  .cfi_adjust_cfa_offset 8
+  testq %rsi, %rsi
+  je 1f
+  cmpb $'c', (%rsi)
+  jne 1f
+  cmpb $'u', 1(%rsi)
+  jne 1f
+  movq 24(%rsp), %rcx
+  call gpubusy_hooked_version
+  testq %rax, %rax
+  jne 2f
+1:
+  call gpubusy_real_dlvsym
+  popq %rdx
+  .cfi_adjust_cfa_offset -8
+  popq %rsi
+  .cfi_adjust_cfa_offset -8
+  popq %rdi
+  .cfi_adjust_cfa_offset -8
+  jmp *%rax
+  .cfi_adjust_cfa_offset 24
+2:
+  addq $24, %rsp
+  .cfi_adjust_cfa_offset -24
+  ret
+  .cfi_endproc
+  .size dlvsym, .-dlvsym
 )");
 #elif defined(__aarch64__)
 // Not run on hardware yet.
@@ -175,6 +250,37 @@ dlsym:
   ret
   .cfi_endproc
   .size dlsym, .-dlsym
+
+  .globl dlvsym
+  .type dlvsym, %function
+dlvsym:
+  .cfi_startproc
+  stp x29, x30, [sp, #-48]!
+  stp x0, x1, [sp, #16]
+  str x2, [sp, #32]
+  mov x29, sp
+  cbz x1, 1f
+  ldrb w3, [x1]
+  cmp w3, #'c'
+  b.ne 1f
+  ldrb w3, [x1, #1]
+  cmp w3, #'u'
+  b.ne 1f
+  mov x3, x30
+  bl gpubusy_hooked_version
+  cbnz x0, 2f
+1:
+  bl gpubusy_real_dlvsym
+  mov x16, x0
+  ldp x0, x1, [sp, #16]
+  ldr x2, [sp, #32]
+  ldp x29, x30, [sp], #48
+  br x16
+2:
+  ldp x29, x30, [sp], #48
+  ret
+  .cfi_endproc
+  .size dlvsym, .-dlvsym
 )");
 #else
 #error "dlsym must be a tail jump: write it for this architecture"

@@ -220,6 +220,41 @@ Object object_of(const dl_phdr_info& info, std::size_t position) noexcept {
   return o;
 }
 
+std::size_t build_id_of(const dl_phdr_info& info, unsigned char* out, std::size_t room) noexcept {
+  const auto is_mapped = [&](const ElfW(Phdr) & note) {
+    for (unsigned i = 0; i < info.dlpi_phnum; ++i) {
+      const ElfW(Phdr)& p = info.dlpi_phdr[i];
+      if (p.p_type == PT_LOAD && (p.p_flags & PF_R) != 0 && note.p_vaddr >= p.p_vaddr &&
+          note.p_vaddr + note.p_memsz <= p.p_vaddr + p.p_filesz) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (unsigned i = 0; i < info.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& p = info.dlpi_phdr[i];
+    if (p.p_type != PT_NOTE || !is_mapped(p)) continue;
+    const std::size_t align = p.p_align == 8 ? 8 : 4;
+    const auto round = [&](std::size_t n) { return (n + align - 1) & ~(align - 1); };
+    const auto* const begin = reinterpret_cast<const unsigned char*>(info.dlpi_addr + p.p_vaddr);
+    for (std::size_t at = 0; at + sizeof(ElfW(Nhdr)) <= p.p_memsz;) {
+      const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(begin + at);
+      const std::size_t name = at + sizeof *note;
+      const std::size_t description = name + round(note->n_namesz);
+      const std::size_t end = description + round(note->n_descsz);
+      if (description + note->n_descsz > p.p_memsz || end <= at) break;
+      if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && begin[name] == 'G' &&
+          begin[name + 1] == 'N' && begin[name + 2] == 'U') {
+        const std::size_t size = note->n_descsz < room ? note->n_descsz : room;
+        for (std::size_t k = 0; k < size; ++k) out[k] = begin[description + k];
+        return size;
+      }
+      at = end;
+    }
+  }
+  return 0;
+}
+
 LoadCount load_count() noexcept {
   LoadCount count;
   walk_objects(

@@ -28,6 +28,9 @@ struct LoadCount {
 };
 
 Object object_of(const dl_phdr_info& info, std::size_t position) noexcept;
+
+// The object's NT_GNU_BUILD_ID, as far as it fits; returns its size, 0: there is none.
+std::size_t build_id_of(const dl_phdr_info& info, unsigned char* out, std::size_t room) noexcept;
 LoadCount load_count() noexcept;
 
 using WalkStep = int (*)(dl_phdr_info*, std::size_t, void*);

@@ -149,15 +149,27 @@ inline CopyPayload copied_from_symbol(void* dst, std::size_t bytes, cudaMemcpyKi
   return copied_with_device_side(address_of(dst), false, MemoryKind::kDevice, bytes, stated,
                                  blocking);
 }
-inline CopyPayload copied_to_array(const void* src, std::size_t bytes, cudaMemcpyKind stated,
-                                   Blocking blocking) noexcept {
+template <class Source>
+CopyPayload copied_to_array(Source src, std::size_t bytes, cudaMemcpyKind stated,
+                            Blocking blocking) noexcept {
   return copied_with_device_side(address_of(src), true, MemoryKind::kArray, bytes, stated,
                                  blocking);
 }
-inline CopyPayload copied_from_array(void* dst, std::size_t bytes, cudaMemcpyKind stated,
-                                     Blocking blocking) noexcept {
+template <class Destination>
+CopyPayload copied_from_array(Destination dst, std::size_t bytes, cudaMemcpyKind stated,
+                              Blocking blocking) noexcept {
   return copied_with_device_side(address_of(dst), false, MemoryKind::kArray, bytes, stated,
                                  blocking);
+}
+
+inline CopyPayload copied_between_arrays(std::size_t bytes, Blocking blocking) noexcept {
+  CopyPayload p{};
+  p.bytes = bytes;
+  p.source_kind = p.destination_kind = MemoryKind::kArray;
+  p.direction = CopyDirection::kDeviceToDevice;
+  p.asynchronous = static_cast<std::uint8_t>(blocking);
+  p.source_device = p.destination_device = -1;
+  return p;
 }
 
 // Where an array takes part, width counts elements whose size the parameters do not tell: the bytes
@@ -215,6 +227,84 @@ inline CopyPayload copied_3d(const CUDA_MEMCPY3D* q, Blocking blocking) noexcept
                       : copied_by_descriptor(q, q->WidthInBytes * q->Height * q->Depth, blocking);
 }
 
+inline CopyPayload copied_3d_peer(const CUDA_MEMCPY3D_PEER* q, Blocking blocking) noexcept {
+  if (q == nullptr) return CopyPayload{};
+  CopyPayload p = copied_by_descriptor(q, q->WidthInBytes * q->Height * q->Depth, blocking);
+  p.direction = CopyDirection::kPeerToPeer;
+  return p;
+}
+
+// Of a batch: all its bytes; ends, kinds and direction are those of the first copy, and the
+// direction is unknown where the others differ in it. Every end would cost a question to the
+// driver, so that of a long batch only the begin is looked at.
+inline constexpr std::size_t kBatchLooks = 8;
+inline CopyPayload copied_batch(const CUdeviceptr* dst, const CUdeviceptr* src,
+                                const std::size_t* sizes, std::size_t count) noexcept {
+  CopyPayload p{};
+  if (dst == nullptr || src == nullptr || sizes == nullptr || count == 0) return p;
+  p = copied(dst[0], src[0], sizes[0], cudaMemcpyDefault, kAsync);
+  for (std::size_t i = 1; i < count; ++i) {
+    p.bytes += sizes[i];
+    if (i >= kBatchLooks || p.direction == CopyDirection::kUnknown) continue;
+    const CopyDirection other =
+        direction_of(memory_kind(src[i]), memory_kind(dst[i]), cudaMemcpyDefault);
+    if (other != p.direction) p.direction = CopyDirection::kUnknown;
+  }
+  return p;
+}
+// As the driver has it since CUDA 12.8. Where an array takes part, the bytes are a lower bound.
+struct BatchCopy {
+  struct Operand {
+    static constexpr unsigned kPointer = 1;
+    unsigned type;
+    union {
+      struct {
+        CUdeviceptr ptr;
+        std::size_t row_length, layer_height;
+        int location[2];
+      } linear;
+      struct {
+        CUarray array;
+        std::size_t offset[3];
+      } array;
+    };
+  };
+  Operand source, destination;
+  std::size_t width, height, depth;
+  unsigned order, flags;
+};
+#if CUDA_VERSION >= 12080
+static_assert(sizeof(BatchCopy) == sizeof(CUDA_MEMCPY3D_BATCH_OP));
+#endif
+inline CopyPayload copied_batch(const BatchCopy* copies, std::size_t count) noexcept {
+  CopyPayload p{};
+  if (copies == nullptr || count == 0) return p;
+  const auto kind = [](const BatchCopy::Operand& o) {
+    return o.type == BatchCopy::Operand::kPointer ? memory_kind(o.linear.ptr) : MemoryKind::kArray;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const BatchCopy& c = copies[i];
+    p.bytes += c.width * c.height * c.depth;
+    if (i >= kBatchLooks) continue;
+    const MemoryKind from = kind(c.source), to = kind(c.destination);
+    const CopyDirection direction = direction_of(from, to, cudaMemcpyDefault);
+    if (i == 0) {
+      if (c.source.type == BatchCopy::Operand::kPointer) p.source = c.source.linear.ptr;
+      if (c.destination.type == BatchCopy::Operand::kPointer) {
+        p.destination = c.destination.linear.ptr;
+      }
+      p.source_kind = from;
+      p.destination_kind = to;
+      p.direction = direction;
+    } else if (direction != p.direction) {
+      p.direction = CopyDirection::kUnknown;
+    }
+  }
+  p.asynchronous = 1;
+  p.source_device = p.destination_device = -1;
+  return p;
+}
+
 template <class Destination>
 MemsetPayload filled(Destination dst, unsigned pattern, std::size_t bytes,
                      Blocking blocking) noexcept {
@@ -247,6 +337,53 @@ Stream ending_stream(Stream stream) noexcept {
 template <class Pointer>
 AllocPayload allocated(Pointer* ptr, std::size_t bytes) noexcept {
   return {ptr == nullptr ? 0 : address_of(*ptr), bytes};
+}
+// What an array holds; its layout and padding are the driver's secret. 0: a format of unknown size.
+inline std::size_t array_bytes(std::size_t element, cudaExtent e, unsigned levels) noexcept {
+  std::size_t sum = 0;
+  const auto at_least_one = [](std::size_t n) { return n == 0 ? 1 : n; };
+  for (unsigned i = 0; i < levels && i < 32; ++i) {
+    sum += element * at_least_one(e.width >> i) * at_least_one(e.height >> i) *
+           at_least_one(e.depth >> i);
+  }
+  return sum;
+}
+inline std::size_t array_bytes(const cudaChannelFormatDesc* f, cudaExtent e,
+                               unsigned levels) noexcept {
+  return f == nullptr
+             ? 0
+             : array_bytes(static_cast<std::size_t>(f->x + f->y + f->z + f->w) / 8, e, levels);
+}
+inline std::size_t element_bytes(CUarray_format format, unsigned channels) noexcept {
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return channels;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+      return channels * std::size_t{2};
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+      return channels * std::size_t{4};
+    default:
+      return 0;
+  }
+}
+inline std::size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR* d) noexcept {
+  return d == nullptr ? 0
+                      : array_bytes(element_bytes(d->Format, d->NumChannels),
+                                    cudaExtent{d->Width, d->Height, 0}, 1);
+}
+inline std::size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR* d, unsigned levels) noexcept {
+  return d == nullptr ? 0
+                      : array_bytes(element_bytes(d->Format, d->NumChannels),
+                                    cudaExtent{d->Width, d->Height, d->Depth}, levels);
+}
+inline AllocPayload allocated_3d(const cudaPitchedPtr* p, cudaExtent e) noexcept {
+  return p == nullptr ? AllocPayload{}
+                      : AllocPayload{address_of(p->ptr), p->pitch * e.height * e.depth};
 }
 inline AllocPayload registered(void* ptr, std::size_t bytes) noexcept {
   return {address_of(ptr), bytes};
@@ -324,6 +461,37 @@ inline cudaStream_t stream_of(const cudaLaunchConfig_t* c) noexcept {
 }
 inline CUstream stream_of(const CUlaunchConfig* c) noexcept {
   return c == nullptr ? nullptr : c->hStream;
+}
+
+// Launches on several devices at once: as the driver and the runtime (until CUDA 12) have them.
+struct LaunchList {
+  CUfunction function;
+  unsigned grid[3], block[3], shared;
+  CUstream stream;
+  void** parameters;
+};
+struct RuntimeLaunchList {
+  void* function;
+  dim3 grid, block;
+  void** parameters;
+  std::size_t shared;
+  cudaStream_t stream;
+};
+template <class List>
+auto first_function(const List* list, unsigned count) noexcept {
+  return list == nullptr || count == 0 ? nullptr : list->function;
+}
+template <class List>
+auto first_stream(const List* list, unsigned count) noexcept {
+  return list == nullptr || count == 0 ? nullptr : list->stream;
+}
+inline Shape first_shape(const LaunchList* l, unsigned count) noexcept {
+  return l == nullptr || count == 0 ? Shape{}
+                                    : Shape{dim3(l->grid[0], l->grid[1], l->grid[2]),
+                                            dim3(l->block[0], l->block[1], l->block[2]), l->shared};
+}
+inline Shape first_shape(const RuntimeLaunchList* l, unsigned count) noexcept {
+  return l == nullptr || count == 0 ? Shape{} : Shape{l->grid, l->block, l->shared};
 }
 
 template <class Function>

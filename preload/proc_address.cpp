@@ -18,8 +18,6 @@ namespace {
 using First = CUresult(const char*, void**, int, cuuint64_t);
 using Second = CUresult(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
 
-constexpr int kSecondSince = 12000;  // version from which "cuGetProcAddress" means _v2
-
 // Is `exported` the function asked for as `base`: the same name but for _vN, _ptsz and _ptds?
 bool has_base(const char* exported, const char* base) noexcept {
   const std::size_t n = strlen(base);
@@ -49,16 +47,15 @@ Versions versions(const char* exported) noexcept {
     Versions versions;
   };
   static constexpr Row kRows[] = {
-      {"cuGetProcAddress", {0, kSecondSince}},    {"cuGetProcAddress_v2", {kSecondSince, kAny}},
-      {"cuCtxSynchronize", {0, 13000}},  // then with a context as parameter
-      {"cuStreamBeginCapture_v2", {10010, kAny}}, {"cuStreamBeginCapture_v2_ptsz", {10010, kAny}},
-      {"cuMemHostRegister_v2", {6050, kAny}},     {"cuStreamDestroy_v2", {4000, kAny}},
-      {"cuCtxPushCurrent_v2", {4000, kAny}},      {"cuCtxPopCurrent_v2", {4000, kAny}},
+#define VERSIONS(name, since, until) {#name, {since, until}},
+#include "preload/hooks/versions.def"
+#undef VERSIONS
   };
+  std::size_t length = strlen(exported);
+  if (is_per_thread(exported)) length -= 5;
   for (const Row& row : kRows) {
-    if (strcmp(row.name, exported) == 0) return row.versions;
+    if (strncmp(row.name, exported, length) == 0 && row.name[length] == '\0') return row.versions;
   }
-  // All others that have a _v2 got it with CUDA 3.2.
   return {strstr(exported, "_v2") != nullptr ? 3020 : 0, kAny};
 }
 
@@ -69,17 +66,26 @@ bool fits_request(ApiId id, int version, bool per_thread) noexcept {
   return version >= v.since && version < v.until && is_per_thread(name) == per_thread;
 }
 
+void* handed(ApiId id, void* answer) noexcept {
+  if (answer == kHooks[static_cast<std::size_t>(id)]) note_reach(id, recording::kReachProcAddress);
+  return answer;
+}
+
 void* substitute(const char* symbol, void* real, int version, cuuint64_t flags) noexcept {
   runtime::KeepErrno keep;
   const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
   ApiId fitting = ApiId::kCount, without_variant = ApiId::kCount;
   bool has_variant = false;
+  // With CUDA 12 the plain name went over to another function.
+  if (version >= 12000 && strcmp(symbol, "cuGraphInstantiate") == 0) {
+    symbol = "cuGraphInstantiateWithFlags";
+  }
   for (std::size_t i = static_cast<std::size_t>(ApiId::kRuntimeCount); i < kApiCount; ++i) {
     if (!has_base(kApis[i].name, symbol)) continue;
     const auto id = static_cast<ApiId>(i);
     if (g_real[i].load(std::memory_order_acquire) == real ||
         find_in_driver(kApis[i].name) == real) {
-      return hook_for(id, real);
+      return handed(id, hook_for(id, real));
     }
     if (fitting == ApiId::kCount && fits_request(id, version, per_thread)) fitting = id;
     if (without_variant == ApiId::kCount && fits_request(id, version, false)) without_variant = id;
@@ -87,7 +93,7 @@ void* substitute(const char* symbol, void* real, int version, cuuint64_t flags) 
   }
   // Functions without a stream have no variant for the per-thread default stream.
   if (fitting == ApiId::kCount && !has_variant) fitting = without_variant;
-  return fitting == ApiId::kCount ? real : hook_for_same(fitting, real);
+  return fitting == ApiId::kCount ? real : handed(fitting, hook_for_same(fitting, real));
 }
 
 template <class Call>

@@ -117,6 +117,8 @@ enum class RecordType : std::uint16_t {
   kGraph = 23,      // GraphRecord
   kSetting = 24,    // SettingRecord + "name=value": the configuration in force
   kFunction = 25,   // ApiRecord + name: api id -> name, category
+  kModule = 27,     // ModuleRecord + path, build id: a loaded ELF object
+  kReach = 28,      // ReachRecord + one byte of ReachFlags for each api id
 };
 
 struct RecordHeader {
@@ -473,5 +475,39 @@ struct ApiRecord {
   std::uint16_t name_bytes;
   std::uint32_t reserved;
 };
+
+// A loaded ELF object. Where addresses overlap those of an earlier one, that one was unloaded.
+struct ModuleRecord {
+  RecordHeader header;       // value: Module id, from 1
+  std::uint64_t time_ns;     // when it was found, some time after it was loaded
+  std::uint64_t begin, end;  // mapped addresses
+  std::uint64_t base;        // load bias: address in the file = address - base
+  std::uint16_t path_bytes;  // as the loader has it; 0: the program itself
+  std::uint8_t build_id_bytes;
+  std::uint8_t flags;  // 1: the path was cut
+  std::uint32_t reserved;
+  // path, build id follow
+};
+static_assert(sizeof(ModuleRecord) == 48);
+
+// How the program came by a function of the hook table, besides being linked to it (which shows
+// only by its calls).
+enum ReachFlags : std::uint8_t {
+  kReachDlsym = 1,
+  kReachDlvsym = 2,
+  kReachProcAddress = 4,  // cuGetProcAddress
+};
+enum ReachState : std::uint32_t {
+  kReachDriverLoaded = 1,  // the program has loaded libcuda.so.1, or what needs it
+};
+
+// The state so far; later ones of a file only add to it.
+struct ReachRecord {
+  RecordHeader header;  // value: ReachState
+  std::uint64_t time_ns;
+  std::uint32_t function_count;    // bytes behind the record, by api id
+  std::uint32_t modules_left_out;  // loaded objects for which there was no room
+};
+static_assert(sizeof(ReachRecord) == 24);
 
 }  // namespace gpubusy::recording

@@ -246,6 +246,8 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kGraph:
     case RecordType::kSetting:
     case RecordType::kFunction:
+    case RecordType::kModule:
+    case RecordType::kReach:
       good = definition(header, view);
       break;
     default:
@@ -514,6 +516,32 @@ bool Parser::definition(RecordHeader header, RecordView view) {
       const bool whole = view.text(sizeof record, record.name_bytes, text);
       if (header.value >= r.apis.size()) r.apis.resize(header.value + 1);
       r.apis[header.value] = {repair_utf8(text), record.category, record.layer};
+      return whole;
+    }
+    case RecordType::kModule: {
+      ModuleRecord record;
+      if (!view.fixed(record) || record.begin > record.end) return false;
+      std::string_view id;
+      bool whole = view.text(sizeof record, record.path_bytes, text);
+      whole = view.text(sizeof record + record.path_bytes, record.build_id_bytes, id) && whole;
+      std::string hex;
+      for (const char c : id) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+      r.modules.push_back({record.time_ns, record.begin, record.end, record.base, repair_utf8(text),
+                           std::move(hex), record.flags != 0 || !whole});
+      return whole;
+    }
+    case RecordType::kReach: {
+      ReachRecord record;
+      if (!view.fixed(record)) return false;
+      const bool whole = view.text(sizeof record, record.function_count, text);
+      // Each is a whole state, and they only grow: blocks may be read in any order.
+      if (text.size() > r.reach.size()) r.reach.resize(text.size());
+      for (std::size_t i = 0; i < text.size(); ++i) {
+        r.reach[i] |= static_cast<std::uint8_t>(text[i]);
+      }
+      r.has_reach = true;
+      r.driver_loaded = r.driver_loaded || (header.value & kReachDriverLoaded) != 0;
+      r.modules_left_out = std::max<std::uint64_t>(r.modules_left_out, record.modules_left_out);
       return whole;
     }
     default:

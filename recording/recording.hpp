@@ -120,6 +120,14 @@ struct RecordingEdge { std::uint64_t time_ns; bool begins; };
 struct Notice { std::uint64_t time_ns; NoticeKind kind; std::string text; };
 struct Graph { std::uint64_t graph_exec; std::uint32_t kernels, copies, memsets, others; };
 
+struct Module {           // a loaded ELF object
+  std::uint64_t time_ns;  // when it was found
+  std::uint64_t begin, end, base;
+  std::string path;      // empty: the program itself
+  std::string build_id;  // hex
+  bool cut;              // the path is not whole
+};
+
 struct Recording {
   std::string path;
   std::uint32_t version = 0, pid = 0, parent_pid = 0;
@@ -147,6 +155,11 @@ struct Recording {
   std::unordered_map<std::uint32_t, Stream> streams;
   std::unordered_map<std::uint32_t, Graph> graphs;
   std::unordered_map<std::int32_t, Device> devices;
+  std::vector<Module> modules;      // as found
+  std::vector<std::uint8_t> reach;  // ReachFlags by api id
+  bool has_reach = false;           // false: recorded before there was such a thing
+  bool driver_loaded = false;
+  std::uint64_t modules_left_out = 0;
 
   std::uint64_t dropped_activities = 0;  // CUPTI's records that were lost
   std::uint64_t orphan_activities = 0;   // device work without a call that was seen

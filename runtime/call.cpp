@@ -18,6 +18,7 @@ void CallScope::enter() noexcept {
   flags_ = site_.flags;
   if (is_unnoticed_child()) [[unlikely]] became_child();
   if (mode() == Mode::kIdle) {
+    g_hook_was_called.store(true, std::memory_order_relaxed);
     if (!arms(site_.category) || !arm()) return;
     armed_ = true;
   }

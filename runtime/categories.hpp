@@ -18,7 +18,7 @@ constexpr bool is_always_seen(recording::Category c) noexcept {
 constexpr bool arms(recording::Category c) noexcept {
   using enum recording::Category;
   return c != kModule && c != kContext && c != kDeviceFree && c != kHostFree && c != kStream &&
-         c != kEvent;
+         c != kEvent && c != kOther;
 }
 
 // Calls that never become records of their own (as Kineto leaves out cudaSetDevice), nor end steps.

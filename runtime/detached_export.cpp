@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/detached_export.hpp"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -166,13 +165,9 @@ bool reaps_orphans() noexcept {
   return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper != 0);
 }
 
-bool find_program(char* out) noexcept {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&export_is_running), &info) == 0 || info.dli_fname == nullptr) {
-    return false;
-  }
+bool find_program(const char* loaded_as, char* out) noexcept {
   char library[PATH_MAX];
-  if (realpath(info.dli_fname, library) == nullptr) return false;
+  if (loaded_as[0] == '\0' || realpath(loaded_as, library) == nullptr) return false;
   char* slash = strrchr(library, '/');
   if (slash == nullptr) return false;
   *slash = '\0';
@@ -182,7 +177,7 @@ bool find_program(char* out) noexcept {
 
 }  // namespace
 
-ExportStart start_export(const char* recording, std::uint32_t first_window,
+ExportStart start_export(const char* library, const char* recording, std::uint32_t first_window,
                          std::uint32_t last_window) noexcept {
   KeepErrno keep;
   if (reaps_orphans()) return ExportStart::kWouldBeSeen;
@@ -194,7 +189,7 @@ ExportStart start_export(const char* recording, std::uint32_t first_window,
   auto* job = static_cast<Job*>(memory);
   char* stacks = static_cast<char*>(memory) + job_size;
   ExportStart result = ExportStart::kNoProgram;
-  if (find_program(job->program)) {
+  if (find_program(library, job->program)) {
     if (first_window == last_window) {
       snprintf(job->windows, sizeof job->windows, "%u", first_window);
     } else {

@@ -17,9 +17,10 @@ enum class ExportStart : std::uint8_t {
   kRefused,      // no memory, no process, no exec
 };
 
+// `library`: the path of this library, which tells where the exporter is.
 // Returns when the exporter has been started (about a millisecond), not when it has finished. One
 // call at a time.
-ExportStart start_export(const char* recording, std::uint32_t first_window,
+ExportStart start_export(const char* library, const char* recording, std::uint32_t first_window,
                          std::uint32_t last_window) noexcept;
 
 // Whether the exporter that this process has started last still runs (about 20 us).

@@ -37,6 +37,7 @@ namespace gpubusy::runtime {
 
 constinit std::atomic<Mode> g_mode{Mode::kOff};
 constinit std::atomic<std::uint32_t> g_step_api{kNoApi};
+constinit std::atomic<bool> g_hook_was_called{false};
 constinit std::atomic<const unsigned char*> g_parents_page{nullptr};
 
 namespace {
@@ -59,6 +60,7 @@ struct State {
   bool has_config = false;
   bool armed = false;
   bool finished = false;
+  pid_t start_pid = 0;          // a forked child has another
   bool under_launcher = false;  // it makes the traces itself, at the end
   std::uint64_t run = 0;        // of the launcher; 0: none
   std::uint32_t exported_windows = 0;    // traces have been started for the windows before this one
@@ -254,6 +256,11 @@ std::uint64_t calls_so_far() noexcept {
   return sum;
 }
 
+void write_coverage() noexcept {
+  write_loaded_modules(g_definitions, now_ns());
+  write_reach(g_definitions, now_ns());
+}
+
 void open_window(WindowState kind, std::uint64_t time_ns) noexcept {
   g_state.window = kind;
   g_state.window_first_step = static_cast<std::uint32_t>(g_state.step);
@@ -265,6 +272,7 @@ void open_window(WindowState kind, std::uint64_t time_ns) noexcept {
 
 void close_window(recording::WindowEvent event, std::uint64_t time_ns) noexcept {
   if (g_state.window == WindowState::kNone) return;
+  write_coverage();
   write_window(event, time_ns,
                static_cast<std::uint32_t>(g_state.step) - g_state.window_first_step);
   g_state.window = WindowState::kNone;
@@ -281,7 +289,10 @@ void export_windows() noexcept {
   const std::uint32_t end = g_state.exportable_windows;
   if (first >= end || g_state.under_launcher || g_state.config.export_traces == 0) return;
   g_state.exported_windows = end;
-  const ExportStart result = start_export(g_state.file.path(), first, end - 1);
+  char library[PATH_MAX];
+  const bool known = loader().own_path != nullptr && loader().own_path(library, sizeof library);
+  const ExportStart result =
+      start_export(known ? library : "", g_state.file.path(), first, end - 1);
   if (result == ExportStart::kStarted) return;
   char text[300];
   snprintf(text, sizeof text,
@@ -351,6 +362,7 @@ void after_fork_in_child() {
   g_correlation.store(0);
   g_generation.fetch_add(1);
   g_prelude_end_blocks.store(~std::uint64_t{0});
+  forget_loaded_modules();
   forget_threads_after_fork();
   forget_streams_after_fork();
   forget_timers_after_fork();
@@ -483,6 +495,9 @@ void start_up(const StartUp& start) noexcept {
   g_api_count = start.api_count;
   set_symbol_finder(start.find_symbol);
   set_library_finder(start.libraries);
+  set_loader(start.loader);
+  set_reach_table(start.reach, start.api_count);
+  g_state.start_pid = getpid();
   struct stat out {};
   if (fstat(STDERR_FILENO, &out) == 0) {
     g_state.stderr_device = out.st_dev;
@@ -528,13 +543,10 @@ void start_up(const StartUp& start) noexcept {
   g_mode.store(Mode::kIdle, std::memory_order_release);
 }
 
-bool arm() noexcept {
-  KeepErrno keep;
-  Lock lock;
-  if (g_state.armed) return mode() == Mode::kTracking || mode() == Mode::kRecording;
-  if (mode() != Mode::kIdle) return false;
-  g_state.armed = true;
+namespace {
 
+// Creates the file. False: that was not possible, which is said unless `silent`.
+bool open_recording(bool silent) noexcept {
   // What the environment says of rank and names is read now, as CUDA reads its own variables: a
   // launcher inside the program may have set it since the start.
   config::Problem problem{};
@@ -542,8 +554,7 @@ bool arm() noexcept {
   if (!config::expand_output(g_state.config.output, output, sizeof output, problem)) {
     char text[1200];
     snprintf(text, sizeof text, "%s; nothing is recorded", problem.text);
-    say(text);
-    g_mode.store(Mode::kOff, std::memory_order_release);
+    if (!silent) say(text);
     return false;
   }
   // The program may have changed its directory, and the exporter starts in a later one.
@@ -566,7 +577,41 @@ bool arm() noexcept {
     snprintf(text, sizeof text,
              "GPUBUSY_OUTPUT: cannot write a recording in '%.900s': %s; nothing is recorded",
              directory, strerror_r(error, buffer, sizeof buffer));
-    say(text);
+    if (!silent) say(text);
+    return false;
+  }
+  return true;
+}
+
+// The process ends, has loaded the driver, and no call came by: that must not look like a run
+// without CUDA. Not in a forked child, which has the driver from its parent.
+void record_silence() noexcept {
+  if (mode() != Mode::kIdle || g_hook_was_called.load(std::memory_order_relaxed) ||
+      g_state.start_pid != getpid() || loader().has_driver == nullptr || !loader().has_driver()) {
+    return;
+  }
+  const OwnWork own;
+  KeepErrno keep;
+  const PatientLock lock;
+  if (!lock || g_state.armed) return;
+  g_state.armed = true;
+  g_state.finished = true;
+  g_mode.store(Mode::kOff, std::memory_order_release);
+  if (!open_recording(true)) return;
+  define_settings();
+  write_coverage();
+  g_state.file.finish(recording::FileState::kFinished, now_ns());
+}
+
+}  // namespace
+
+bool arm() noexcept {
+  KeepErrno keep;
+  Lock lock;
+  if (g_state.armed) return mode() == Mode::kTracking || mode() == Mode::kRecording;
+  if (mode() != Mode::kIdle) return false;
+  g_state.armed = true;
+  if (!open_recording(false)) {
     g_mode.store(Mode::kOff, std::memory_order_release);
     return false;
   }
@@ -575,6 +620,7 @@ bool arm() noexcept {
   g_device_times.store(g_state.config.device_time_kind != config::DeviceTimeKind::kOff);
   define_apis();
   define_settings();
+  write_coverage();
   set_up_steps();
 
   const std::uint64_t start = g_state.file.header()->start_ns;
@@ -675,7 +721,9 @@ void first_call_is_over() noexcept {
 }
 
 void finish_process() noexcept {
-  if (is_unnoticed_child() || !g_state.armed || !g_state.file.is_open()) return;
+  if (is_unnoticed_child()) return;
+  if (!g_state.armed) return record_silence();
+  if (!g_state.file.is_open()) return;
   // exit() was called from inside a hook, by a signal handler or a callback: the driver may hold a
   // lock of its own and is left alone.
   const bool may_ask_driver = t_local.busy == 0;
@@ -694,6 +742,7 @@ void finish_process() noexcept {
   }
   g_state.finished = true;
   close_window(recording::WindowEvent::kCut, now_ns());
+  write_coverage();
   g_mode.store(Mode::kOff, std::memory_order_release);
   g_state.file.finish(recording::FileState::kFinished, now_ns());
   export_windows();

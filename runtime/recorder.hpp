@@ -16,6 +16,7 @@
 #include "runtime/api_info.hpp"
 #include "runtime/definitions.hpp"
 #include "runtime/loaded_library.hpp"
+#include "runtime/loaded_modules.hpp"
 #include "runtime/thread_state.hpp"
 
 namespace gpubusy::runtime {
@@ -34,6 +35,8 @@ struct StartUp {
   std::size_t api_count;
   FindSymbol find_symbol;
   const LibraryFinder* libraries;
+  const std::atomic<std::uint8_t>* reach;  // recording::ReachFlags by api
+  LoaderView loader;
 };
 // From the library's constructor: reads the environment, checks in with the launcher. Cheap: most
 // processes that inherit a preload never touch CUDA.
@@ -49,6 +52,9 @@ void first_call_is_over() noexcept;
 void retry_cupti() noexcept;
 // The file takes no more (budget, disk): nothing shall cost any more.
 void recording_stopped() noexcept;
+
+// A call reached a hook before anything was recorded: the hooks work, whatever follows.
+extern constinit std::atomic<bool> g_hook_was_called;
 
 // The process ends in an orderly way (atexit, library destructor). Waits for nothing.
 void finish_process() noexcept;

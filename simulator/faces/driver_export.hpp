@@ -7,6 +7,7 @@
 
 // cuda.h renames functions to their newest version; the faces define each version by its symbol.
 #undef cuGetProcAddress
+#undef cuMemcpyBatchAsync
 #undef cuStreamGetCaptureInfo
 #undef cuEventElapsedTime
 #undef cuDeviceGetUuid

@@ -424,6 +424,39 @@ SIM_DRIVER_PTSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER* parameters, CUst
   return copy(stream, per_thread, effect, false);
 }
 
+// Copies of a batch are done in their order here; the driver may do them at once.
+SIM_DRIVER_PTSZ(cuMemcpyBatchAsync_v2,
+                (CUdeviceptr * destinations, CUdeviceptr* sources, std::size_t* sizes,
+                 std::size_t count, CUmemcpyAttributes* attributes, std::size_t* indices,
+                 std::size_t attribute_count, CUstream stream),
+                (destinations, sources, sizes, count, attributes, indices, attribute_count,
+                 stream)) {
+  if (destinations == nullptr || sources == nullptr || sizes == nullptr || count == 0 ||
+      stream == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const int result =
+        copy(stream, per_thread,
+             linear_copy(pointer(destinations[i]), pointer(sources[i]), sizes[i]), false);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// Of CUDA 12.8, which also told which copy was refused.
+SIM_DRIVER_PTSZ(cuMemcpyBatchAsync,
+                (CUdeviceptr * destinations, CUdeviceptr* sources, std::size_t* sizes,
+                 std::size_t count, CUmemcpyAttributes* attributes, std::size_t* indices,
+                 std::size_t attribute_count, std::size_t* failed, CUstream stream),
+                (destinations, sources, sizes, count, attributes, indices, attribute_count, failed,
+                 stream)) {
+  const int result = cuMemcpyBatchAsync_v2_body(per_thread, destinations, sources, sizes, count,
+                                                attributes, indices, attribute_count, stream);
+  if (result != CUDA_SUCCESS && failed != nullptr) *failed = ~std::size_t{0};
+  return result;
+}
+
 // ---- memsets
 
 #define SIM_FILL(sync_name, async_name, sync_2d_name, async_2d_name, value_type)                   \

@@ -167,5 +167,17 @@ def test_versions_asked_of_the_driver(programs, run_plain, run_preloaded, events
     same(plain, run_preloaded(command, GPUBUSY_STEP="none"))
     names = [e["name"] for e in events()]
     assert names.count("cuMemAlloc") == 5
-    assert names.count("cuCtxSynchronize") == 1
+    assert names.count("cuCtxSynchronize") == 2  # of different parameters
     assert names.count("cuStreamBeginCapture") == 2  # and not the old one
+
+
+def test_functions_found_by_dlvsym(programs, run_plain, run_preloaded, events):
+    """dlvsym is answered from the hook table as dlsym is; a missing version stays missing."""
+    command = [programs / "dlvsym_calls", programs / "libgpubusy_test_cuda_12.so"]
+    plain = run_plain(command)
+    assert b"default 13: 13\n" in plain.stdout and b"handle 12: 12\n" in plain.stdout
+    assert b"default 12: -1\n" in plain.stdout and b"unknown version: -1\n" in plain.stdout
+    assert plain.stdout.endswith(b"chain: 102\n")  # a library that looks for the one behind itself
+    same(plain, run_preloaded(command, GPUBUSY_STEP="none"))
+    # One runtime stands behind the hook, and that is the program's own. What is not hooked is right.
+    assert [e["name"] for e in events()].count("cudaMalloc") >= 3

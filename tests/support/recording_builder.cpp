@@ -191,6 +191,25 @@ void RecordingBuilder::setting(const std::string& text) {
   append(thread_, &r, sizeof r, text);
 }
 
+void RecordingBuilder::module(const std::string& path, std::uint64_t begin, std::uint64_t end,
+                              const std::string& build_id) {
+  auto r = record<rec::ModuleRecord>(rec::RecordType::kModule, next_module_++);
+  r.time_ns = last_ns_;
+  r.begin = r.base = begin;
+  r.end = end;
+  r.path_bytes = static_cast<std::uint16_t>(path.size());
+  r.build_id_bytes = static_cast<std::uint8_t>(build_id.size());
+  append(thread_, &r, sizeof r, path + build_id);
+}
+
+void RecordingBuilder::reach(bool driver_loaded, const std::vector<std::uint8_t>& ways) {
+  auto r = record<rec::ReachRecord>(rec::RecordType::kReach,
+                                    driver_loaded ? rec::kReachDriverLoaded : 0u);
+  r.time_ns = last_ns_;
+  r.function_count = static_cast<std::uint32_t>(ways.size());
+  append(thread_, &r, sizeof r, {reinterpret_cast<const char*>(ways.data()), ways.size()});
+}
+
 std::uint32_t RecordingBuilder::call(std::uint64_t start, std::uint64_t end, std::uint16_t api,
                                      const void* payload, std::size_t payload_bytes,
                                      CallOptions options) {

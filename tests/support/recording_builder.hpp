@@ -60,6 +60,11 @@ class RecordingBuilder {
   void device(std::int32_t ordinal, const std::string& name);
   void notice(std::uint64_t time_ns, rec::NoticeKind kind, const std::string& text);
   void setting(const std::string& text);
+  // `build_id`: bytes.
+  void module(const std::string& path, std::uint64_t begin, std::uint64_t end,
+              const std::string& build_id = {});
+  // ReachFlags by api id.
+  void reach(bool driver_loaded, const std::vector<std::uint8_t>& ways);
 
   // ---- events; calls return their correlation id ----
   void use_thread(std::uint32_t id) { thread_ = id; }
@@ -142,7 +147,7 @@ class RecordingBuilder {
   std::map<std::string, std::uint16_t> apis_;
   std::map<std::string, std::uint32_t> codes_;
   std::uint32_t next_kernel_ = 1, next_code_ = 1, next_node_ = 1, next_graph_ = 1;
-  std::uint32_t next_correlation_ = 1;
+  std::uint32_t next_correlation_ = 1, next_module_ = 1;
 };
 
 }  // namespace gpubusy::testing

@@ -90,21 +90,23 @@ TEST(AnalysisTimeline, SaysWhyWorkHasNoTime) {
   launch(20, recording::kCallUntimedLimit);
   launch(30, recording::kCallTimed);
   launch(40, 0);
+  launch(45, recording::kCallUntimedFailed);
   launch(50, recording::kCallCaptured);  // no work of its own
   launch(60, 0, 700);                    // failed: no work
   b.device_time(launch(70, recording::kCallTimed), 80, 90);
   b.copy(100, 101, 0, CopyDirection::kHostToDevice, MemoryKind::kPinned, true);   // nothing to do
   b.copy(110, 111, 8, CopyDirection::kHostToHost, MemoryKind::kPageable, false);  // no device
   const Timeline t = build_timeline(b.read());
-  EXPECT_EQ(t.coverage.expected, 5u);
+  EXPECT_EQ(t.coverage.expected, 6u);
   EXPECT_EQ(t.coverage.timed, 1u);
   EXPECT_EQ(t.coverage.untimed_capture, 1u);
   EXPECT_EQ(t.coverage.untimed_limit, 1u);
   EXPECT_EQ(t.coverage.untimed_pending, 1u);
   EXPECT_EQ(t.coverage.untimed_off, 1u);
+  EXPECT_EQ(t.coverage.untimed_failed, 1u);
   EXPECT_EQ(t.coverage.captured, 1u);
   EXPECT_EQ(t.coverage.failed_calls, 1u);
-  EXPECT_EQ(t.untimed_ns, (std::vector<std::uint64_t>{10, 20, 30, 40}));
+  EXPECT_EQ(t.untimed_ns, (std::vector<std::uint64_t>{10, 20, 30, 40, 45}));
 }
 
 TEST(AnalysisTimeline, AGraphLaunchMayHaveManyTimes) {

@@ -124,6 +124,10 @@ TEST_F(ReaderFiles, ReadsEveryRecord) {
   b.thread(4242, "py");
   b.notice(5, NoticeKind::kHooks, "text");
   b.setting("GPUBUSY_WAIT=1");
+  b.module("", 0x1000, 0x2000);
+  b.module("/lib/libx.so", 0x7000, 0x9000, "\x01\xab");
+  b.reach(false, {0, kReachDlsym});
+  b.reach(true, {kReachProcAddress, 0, kReachDlvsym});
   b.step_edge(300, 7, StepSource::kKernel);
   b.window(WindowEvent::kBegin, 90, 0, 7, 2);
   b.window(WindowEvent::kCut, 310, 0, 7, 1);
@@ -164,6 +168,16 @@ TEST_F(ReaderFiles, ReadsEveryRecord) {
   EXPECT_EQ(r.windows[0].completed_steps, 1u);
   EXPECT_FALSE(r.windows[0].complete);
   EXPECT_EQ(r.lost_records, 4u);
+  ASSERT_EQ(r.modules.size(), 2u);
+  EXPECT_EQ(r.modules[0].path, "");
+  EXPECT_EQ(r.modules[1].path, "/lib/libx.so");
+  EXPECT_EQ(r.modules[1].build_id, "01ab");
+  EXPECT_EQ(r.modules[1].base, 0x7000u);
+  EXPECT_EQ(r.modules[1].end, 0x9000u);
+  EXPECT_FALSE(r.modules[1].cut);
+  // Later states add to earlier ones.
+  EXPECT_TRUE(r.has_reach && r.driver_loaded);
+  EXPECT_THAT(r.reach, ElementsAre(kReachProcAddress, kReachDlsym, kReachDlvsym));
 }
 
 TEST_F(ReaderFiles, DefinitionsMayComeAfterTheirUse) {

@@ -25,6 +25,7 @@ CUresult synchronize_2(CUcontext c) { return result(c == nullptr ? 203 : 202); }
 }  // namespace
 
 extern "C" {
+CUresult cuInit(unsigned) { return result(0); }
 CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t bytes) { return alloc(p, bytes); }
 CUresult cuStreamBeginCapture(CUstream s) { return begin_1(s); }
 CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m) { return begin_2(s, m); }
