@@ -15,6 +15,7 @@
 #include "analysis/coverage.hpp"
 #include "analysis/json_text.hpp"
 #include "analysis/names.hpp"
+#include "analysis/ranges.hpp"
 #include "analysis/source_lines.hpp"
 #include "analysis/steps.hpp"
 
@@ -45,6 +46,9 @@ constexpr std::uint32_t kPidShift = 1'000'000'000;
 
 // Rows that cross others of their thread go to rows of their own, far from any thread id.
 constexpr std::uint64_t kThreadLaneShift = 10'000'000;
+
+// Ranges that may end on another thread, or cross others, have rows of their own.
+constexpr std::uint64_t kRangeRow = 900'000'000;
 
 // Slices on one row must nest or be disjoint, else viewers drop them. Gives each slice of a row its
 // lane: 0 where it fits. Slices come by start.
@@ -88,6 +92,12 @@ bool stopped_early(recording::FileState state) {
   return false;
 }
 
+struct ShownRange {
+  std::uint64_t begin_ns, end_ns;  // as far as the window goes
+  std::uint32_t index;             // into Recording::ranges
+  std::uint32_t lane = 0;          // of start/end ranges
+};
+
 class Writer {
  public:
   Writer(const Recording& recording, const Timeline& timeline, const Window& window,
@@ -107,6 +117,7 @@ class Writer {
   TraceCounts run() {
     select();
     prepare_steps();
+    select_ranges();
     assign_device_lanes();
     header();
     rows_of_names();
@@ -115,28 +126,163 @@ class Writer {
     for (std::uint32_t i = first_; i < last_; ++i) {
       const auto [from, to] = timeline_.ops_of(i);
       const std::uint64_t rows = 1 + (to - from);
+      open = ranges_before(&recording_.calls[i], open);
       counts_.events += rows;
       if (open) {
         row_.clear();
         call_rows(i, from, to);
-        if (max_bytes_ != 0 &&
-            file_.bytes() + buffer_.size() + row_.size() + kFooterReserve > max_bytes_) {
-          open = false;
-          left_out_from_ns_ = recording_.calls[i].start_ns;
-        } else {
-          buffer_ += row_;
-          flush(kBufferSize);
-        }
+        open = keep_rows(recording_.calls[i].start_ns);
       }
       if (!open) counts_.left_out += rows;
       if (!file_.good()) break;
     }
+    ranges_before(nullptr, open);
     footer();
     flush(0);
     return counts_;
   }
 
  private:
+  // Takes what row_ holds, unless the file would grow too large.
+  bool keep_rows(std::uint64_t time_ns) {
+    if (max_bytes_ != 0 &&
+        file_.bytes() + buffer_.size() + row_.size() + kFooterReserve > max_bytes_) {
+      left_out_from_ns_ = time_ns;
+      return false;
+    }
+    buffer_ += row_;
+    flush(kBufferSize);
+    return true;
+  }
+
+  // Ranges of the window, cut at its ends: a range may hold the whole run of a program. A call that
+  // began in the window is shown to its end, so a range round it is too.
+  void select_ranges() {
+    std::map<std::uint32_t, std::uint64_t> last_call;  // end by thread
+    for (std::uint32_t i = first_; i < last_; ++i) {
+      std::uint64_t& end = last_call[recording_.calls[i].thread_id];
+      end = std::max(end, recording_.calls[i].end_ns);
+    }
+    const std::vector<recording::Range>& all = recording_.ranges;
+    for (std::uint32_t i = 0; i < all.size(); ++i) {
+      const recording::Range& range = all[i];
+      const bool instant = range.kind == recording::RangeKind::kMark;
+      if (range.start_ns > window_.end_ns) break;
+      if (range.end_ns < window_.begin_ns || (!instant && range.end_ns == window_.begin_ns))
+        continue;
+      if (range.start_ns == window_.end_ns && window_.complete) continue;  // of the next one
+      std::uint64_t end = window_.end_ns;
+      if (!steps_.empty() && range.thread_id == step_thread_)
+        end = std::max(end, steps_.back().end_ns);
+      const auto call = last_call.find(range.thread_id);
+      if (call != last_call.end()) end = std::max(end, call->second);
+      ranges_.push_back(
+          {std::max(range.start_ns, window_.begin_ns), std::min(range.end_ns, end), i});
+      if (range.kind != recording::RangeKind::kStartEnd) launches_.try_emplace(range.thread_id, 0);
+    }
+    std::stable_sort(ranges_.begin(), ranges_.end(), [](const ShownRange& a, const ShownRange& b) {
+      return std::pair(a.begin_ns, b.end_ns) < std::pair(b.begin_ns, a.end_ns);
+    });
+    for (ShownRange& range : ranges_) {
+      if (all[range.index].kind != recording::RangeKind::kStartEnd) continue;
+      range.lane = start_end_.place(range.begin_ns, range.end_ns);
+    }
+  }
+
+  // The ranges that stand before a call in the order of slices; nullptr: all that are left.
+  bool ranges_before(const Call* call, bool open) {
+    for (; next_range_ < ranges_.size() && file_.good(); ++next_range_) {
+      const ShownRange& range = ranges_[next_range_];
+      if (call != nullptr && (range.begin_ns > call->start_ns ||
+                              (range.begin_ns == call->start_ns && range.end_ns < call->end_ns))) {
+        break;
+      }
+      ++counts_.events;
+      if (open) {
+        row_.clear();
+        range_row(range);
+        open = keep_rows(range.begin_ns);
+      }
+      if (!open) ++counts_.left_out;
+    }
+    return open;
+  }
+
+  void range_row(const ShownRange& shown) {
+    const recording::Range& range = recording_.ranges[shown.index];
+    const bool instant = range.kind == recording::RangeKind::kMark;
+    std::uint64_t tid = range.thread_id;
+    if (range.kind == recording::RangeKind::kStartEnd) {
+      tid = kRangeRow + shown.lane;
+    } else if (!instant) {
+      Lanes& lanes = thread_lanes_.try_emplace(range.thread_id, Lanes::Rule::kNested).first->second;
+      const bool crosses = crosses_step(range.thread_id, shown.begin_ns, shown.end_ns);
+      tid += lanes.place(shown.begin_ns, shown.end_ns, crosses ? 1 : 0) * kThreadLaneShift;
+    }
+    row_comma();
+    row_ += instant ? "{\"ph\": \"i\", \"s\": \"t\"" : "{\"ph\": \"X\"";
+    row_ += ", \"cat\": \"user_annotation\", \"name\": ";
+    const std::string& name = range_name(recording_, range);
+    append_json_string(row_, name.size() > kMaxName ? shorten(name, kMaxName, false) : name);
+    row(", \"pid\": {}, \"tid\": {}, \"ts\": ", pid_, tid);
+    append_ts(row_, shown.begin_ns);
+    if (!instant) {
+      row_ += ", \"dur\": ";
+      append_microseconds(row_, shown.end_ns - shown.begin_ns);
+    }
+    row_ += ", \"args\": {";
+    range_args(range, shown);
+    row_ += "}}";
+  }
+
+  void range_args(const recording::Range& range, const ShownRange& shown) {
+    const char* comma = "";
+    const auto key = [&](const char* name) {
+      row("{}\"{}\": ", comma, name);
+      comma = ", ";
+    };
+    if (range.domain != 0) {
+      key("domain");
+      append_json_string(row_, range_text(recording_, range.domain));
+    }
+    if (range.category != 0) {
+      key("category");
+      const std::string& category = range_text(recording_, range.category_name);
+      if (category.empty()) {
+        row("{}", range.category);
+      } else {
+        append_json_string(row_, category);
+      }
+    }
+    if (range.payload_type != recording::RangePayload::kNone) {
+      key(range.payload_type == recording::RangePayload::kBytes ? "bytes" : "payload");
+      row_ += range_payload(range);
+    }
+    if ((range.flags & recording::kRangeColour) != 0) {
+      key("colour");
+      row("\"#{:08x}\"", range.colour);
+    }
+    if (range.kind == recording::RangeKind::kStartEnd) {
+      key("thread");
+      row("{}", range.thread_id);
+    }
+    if (range.start_ns < shown.begin_ns) {
+      key("began before the window (us)");
+      append_microseconds(row_, shown.begin_ns - range.start_ns);
+    }
+    if ((range.flags & recording::kRangeOpen) != 0) {
+      key("still open");
+      row_ += "true";
+    } else if (range.end_ns > shown.end_ns) {
+      key("ended behind the window (us)");
+      append_microseconds(row_, range.end_ns - shown.end_ns);
+    }
+    if ((range.flags & recording::kRangeCut) != 0) {
+      key("name was cut");
+      row_ += "true";
+    }
+  }
+
   void select() {
     const std::vector<Call>& calls = recording_.calls;
     const auto from = [&](std::uint64_t time) {
@@ -186,11 +332,16 @@ class Writer {
     }
   }
 
-  bool crosses_step(const Call& call) const {
-    if (call.thread_id != step_thread_ || steps_.empty()) return false;
-    const auto it = std::partition_point(steps_.begin(), steps_.end(),
-                                         [&](const Step& s) { return s.end_ns <= call.start_ns; });
-    return it != steps_.end() && call.start_ns < it->end_ns && call.end_ns > it->end_ns;
+  // Lies neither in one step, nor round whole ones.
+  bool crosses_step(std::uint32_t thread_id, std::uint64_t begin_ns, std::uint64_t end_ns) const {
+    if (thread_id != step_thread_ || steps_.empty()) return false;
+    const auto first = std::partition_point(steps_.begin(), steps_.end(),
+                                            [&](const Step& s) { return s.end_ns <= begin_ns; });
+    if (first == steps_.end() || first->begin_ns >= end_ns) return false;  // outside of all
+    if (begin_ns > first->begin_ns) return end_ns > first->end_ns;
+    const auto last = std::prev(std::partition_point(
+        first, steps_.end(), [&](const Step& s) { return s.begin_ns < end_ns; }));
+    return end_ns < last->end_ns && !(first == last && begin_ns == first->begin_ns);
   }
 
   void assign_device_lanes() {
@@ -282,9 +433,10 @@ class Writer {
     append_json_string(buffer_, recording_.library_version);
     buffer_ += ",\n  \"time source\": ";
     append_json_string(buffer_, source_text());
-    const char* kind = window_.kind == recording::WindowKind::kScheduled ? "scheduled"
-                       : window_.kind == recording::WindowKind::kPrelude ? "prelude"
-                                                                         : "whole run";
+    const char* kind = window_.kind == recording::WindowKind::kScheduled  ? "scheduled"
+                       : window_.kind == recording::WindowKind::kPrelude  ? "prelude"
+                       : window_.kind == recording::WindowKind::kCaptured ? "captured"
+                                                                          : "whole run";
     put(",\n  \"window\": {{\"index\": {}, \"kind\": \"{}\", \"first_step\": {}, "
         "\"planned_steps\": "
         "{}, \"completed_steps\": {}, \"complete\": {}}},\n",
@@ -415,6 +567,12 @@ class Writer {
            json_string(fmt::format("thread {} ({})", thread, name.empty() ? program : name)));
       meta("thread_sort_index", pid_, thread, "sort_index", std::to_string(thread));
     }
+    for (std::uint32_t lane = 0; lane < start_end_.count(); ++lane) {
+      meta("thread_name", pid_, kRangeRow + lane, "name",
+           lane == 0 ? "\"ranges\"" : json_string(fmt::format("ranges (overlapping, {})", lane)));
+      meta("thread_sort_index", pid_, kRangeRow + lane, "sort_index",
+           std::to_string(kRangeRow + lane));
+    }
     for (const auto& [key, lanes] : streams_) {
       const auto& [device, stream] = key;
       for (std::uint32_t lane = 0; lane < lanes.count(); ++lane) {
@@ -468,7 +626,9 @@ class Writer {
     const bool driver = call.api < recording_.apis.size() &&
                         recording_.apis[call.api].layer == recording::Layer::kDriver;
     Lanes& lanes = thread_lanes_.try_emplace(call.thread_id, Lanes::Rule::kNested).first->second;
-    const std::uint32_t lane = lanes.place(call.start_ns, call.end_ns, crosses_step(call) ? 1 : 0);
+    const std::uint32_t lane =
+        lanes.place(call.start_ns, call.end_ns,
+                    crosses_step(call.thread_id, call.start_ns, call.end_ns) ? 1 : 0);
     const std::uint64_t tid = call.thread_id + lane * kThreadLaneShift;
     row_comma();
     row("{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": ",
@@ -685,6 +845,9 @@ class Writer {
   std::map<std::pair<std::int16_t, std::uint32_t>, Lanes> streams_;
   std::unordered_map<std::uint32_t, std::uint32_t> op_lanes_;  // those that are not 0
   std::map<std::uint32_t, Lanes> thread_lanes_;
+  std::vector<ShownRange> ranges_;  // in the order of slices
+  std::size_t next_range_ = 0;
+  Lanes start_end_{Lanes::Rule::kNested};
   std::set<std::int32_t> devices_;
   std::set<recording::TimeSource> sources_;
   std::uint32_t max_stream_ = 0;

@@ -15,7 +15,7 @@ namespace gpubusy::analysis {
 
 struct TraceCounts {
   std::uint32_t steps = 0;
-  std::uint64_t events = 0;    // rows of calls and device work
+  std::uint64_t events = 0;    // rows of calls, device work and ranges
   std::uint64_t left_out = 0;  // of these, not written because of the limit
 };
 

@@ -124,6 +124,23 @@ Json calls(const Summary& s) {
   return out;
 }
 
+Json ranges(const ProcessReport& p) {
+  constexpr std::size_t kMaxRows = 1000;  // each step may have a name of its own
+  Json out = Json::array();
+  for (std::size_t i = 0; i < p.ranges.size() && i < kMaxRows; ++i) {
+    const RangeRow& r = p.ranges[i];
+    out.push_back({{"domain", r.domain},
+                   {"name", r.name},
+                   {"count", r.count},
+                   {"total_ms", ms(r.total_ns)},
+                   {"longest_ms", ms(r.longest_ns)},
+                   {"share", r.share},
+                   {"gpu_idle_ms", p.has_device_times() ? Json(ms(r.gpu_idle_ns)) : Json()},
+                   {"bytes", r.bytes}});
+  }
+  return out;
+}
+
 Json idle_rows(const std::vector<IdleRow>& rows) {
   constexpr std::size_t kMaxRows = 100;  // thousands of lines may each have idled once
   Json out = Json::array();
@@ -244,6 +261,7 @@ Json json(const ProcessReport& p) {
   out["copies"] = copies(s);
   out["kernels"] = kernels(s);
   out["calls_by_name"] = calls(s);
+  out["ranges"] = ranges(p);
   out["idle_by_line"] = known ? idle_rows(s.idle) : Json();
   out["host_pauses_by_line"] = idle_rows(s.pauses);
   out["waits"] = waits(s);

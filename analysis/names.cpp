@@ -98,6 +98,8 @@ std::string_view step_source_name(recording::StepSource source) {
       return "kernel pattern";
     case kCall:
       return "call";
+    case kNvtx:
+      return "NVTX range";
     case kNone:
       break;
   }

@@ -375,6 +375,7 @@ ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   report.summary =
       summarise(recording, timeline, report.steps, device, host_pauses(host, report.steps), lines);
   report.times = std::move(device.steps);
+  report.ranges = range_rows(recording, timeline, report.steps, report.device);
   add_up(report);
   measure_other_steps(recording, report);
   warn_about_process(recording, report);

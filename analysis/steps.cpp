@@ -315,7 +315,7 @@ StepSelection select_steps(const Recording& recording, const Timeline& timeline)
     }
   };
   for (const Window& window : recording.windows) {
-    if (window.kind != WindowKind::kScheduled) continue;
+    if (window.kind != WindowKind::kScheduled && window.kind != WindowKind::kCaptured) continue;
     std::vector<Step> steps = steps_of(recording, window);
     if (steps.empty()) continue;
     selection.cut_windows += !window.complete;

@@ -39,7 +39,8 @@ struct StepSelection {
 // any.
 std::vector<recording::Window> windows_or_all(const recording::Recording& recording);
 
-// Scheduled windows with steps if there are any, else a prelude's steps, else whole spans.
+// Windows of the schedule, or of the program's marks, with steps if there are any, else a prelude's
+// steps, else whole spans.
 StepSelection select_steps(const recording::Recording& recording, const Timeline& timeline);
 
 // The steps of one window (none: it has no step edge).

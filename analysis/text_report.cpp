@@ -21,6 +21,7 @@ constexpr int kMinWidth = 60;
 constexpr std::size_t kTopKernels = 5;
 constexpr std::size_t kTopCalls = 5;
 constexpr std::size_t kTopCopies = 6;
+constexpr std::size_t kTopRanges = 8;
 constexpr std::size_t kTopNotices = 6;
 constexpr std::size_t kLeastName = 24;  // of a table's first column, if its cells are that long
 
@@ -331,6 +332,18 @@ void tables(Page& page, const ProcessReport& p) {
                  number(ms(k.total_ns) / steps),
                  number(static_cast<double>(k.total_ns) / 1e3 / static_cast<double>(k.count)),
                  percent(k.share)});
+    }
+    table.print(page);
+  }
+  if (!p.ranges.empty()) {
+    page.heading(fmt::format("Ranges by time (top {} of {}){}",
+                             std::min(kTopRanges, p.ranges.size()), p.ranges.size(), per));
+    Table table({"", "count", "ms", "share", "GPU idle ms"});
+    for (std::size_t i = 0; i < std::min(kTopRanges, p.ranges.size()); ++i) {
+      const RangeRow& r = p.ranges[i];
+      table.add({printable(r.domain.empty() ? r.name : r.domain + ":" + r.name),
+                 count_text(static_cast<double>(r.count) / steps), number(ms(r.total_ns) / steps),
+                 percent(r.share), p.has_device_times() ? number(ms(r.gpu_idle_ns) / steps) : "?"});
     }
     table.print(page);
   }

@@ -361,6 +361,9 @@ bool finish(Config& config, Problem& problem) noexcept {
   } else if (starts_with(config.step, "call:") && config.step[5] != '\0') {
     config.step_kind = StepKind::kCall;
     config.step_pattern = config.step + 5;
+  } else if (starts_with(config.step, "nvtx:") && config.step[5] != '\0') {
+    config.step_kind = StepKind::kNvtx;
+    config.step_pattern = config.step + 5;
   } else {
     good = false;
   }
@@ -369,7 +372,24 @@ bool finish(Config& config, Problem& problem) noexcept {
         .put(option_by_member("step")->variable)
         .put('=')
         .put_value(config.step)
-        .put(": allowed is optimizer, kernel:GLOB, call:NAME or none");
+        .put(": allowed is optimizer, kernel:GLOB, call:NAME, nvtx:GLOB or none");
+    return false;
+  }
+
+  config.capture_pattern = nullptr;
+  if (strcmp(config.capture_range, "none") == 0) {
+    config.capture_kind = CaptureKind::kNone;
+  } else if (strcmp(config.capture_range, "cudaProfilerApi") == 0) {
+    config.capture_kind = CaptureKind::kProfilerApi;
+  } else if (starts_with(config.capture_range, "nvtx:") && config.capture_range[5] != '\0') {
+    config.capture_kind = CaptureKind::kNvtx;
+    config.capture_pattern = config.capture_range + 5;
+  } else {
+    Writer(problem.text, sizeof problem.text)
+        .put(option_by_member("capture_range")->variable)
+        .put('=')
+        .put_value(config.capture_range)
+        .put(": allowed is cudaProfilerApi, nvtx:GLOB or none");
     return false;
   }
 

@@ -28,13 +28,15 @@ extern const std::size_t kOptionCount;
 
 inline constexpr std::size_t kTextMax = 4096;
 
-enum class StepKind : std::uint8_t { kNone, kOptimizer, kKernel, kCall };
+enum class StepKind : std::uint8_t { kNone, kOptimizer, kKernel, kCall, kNvtx };
+enum class CaptureKind : std::uint8_t { kNone, kProfilerApi, kNvtx };
 enum class DeviceTimeKind : std::uint8_t { kAuto, kCupti, kEvents, kOff };
 enum class ProcessKind : std::uint8_t { kAll, kCommand, kName };
 
 struct Config {
   char output[kTextMax];  // pattern, see expand_output()
   char step[kTextMax];
+  char capture_range[kTextMax];
   char device_time[kTextMax];
   char cupti[kTextMax];
   char processes[kTextMax];
@@ -43,6 +45,8 @@ struct Config {
   // derived
   StepKind step_kind;
   const char* step_pattern;  // into `step`, behind the colon
+  CaptureKind capture_kind;
+  const char* capture_pattern;  // into `capture_range`, likewise
   DeviceTimeKind device_time_kind;
   ProcessKind process_kind;
   const char* process_pattern;  // into `processes`, behind the colon
@@ -65,8 +69,8 @@ bool set_option(Config& config, const OptionInfo& option, const char* text, cons
 // `problem`, nothing should be recorded.
 bool load(Config& config, const char* const* environment, Problem& problem) noexcept;
 
-// Checks what only the whole shows (step, device_time and processes texts) and fills in the derived
-// members.
+// Checks what only the whole shows (step, capture_range, device_time and processes texts) and fills
+// in the derived members.
 bool finish(Config& config, Problem& problem) noexcept;
 
 // Expands %h %p %n %q{NAME} %% into `out`. False: unknown %-sequence, NAME not set, or too long.

@@ -198,6 +198,9 @@ int run_command(const CommandLine& line) {
       }
     }
     changes.emplace_back("LD_PRELOAD", merge_preload(named, getenv("LD_PRELOAD")));
+    // Another tool's stays in force; the library says so in its recording.
+    const char* nvtx = getenv("NVTX_INJECTION64_PATH");
+    if (nvtx == nullptr || nvtx[0] == '\0') changes.emplace_back("NVTX_INJECTION64_PATH", library);
     changes.emplace_back("ASAN_OPTIONS", merge_asan_options(getenv("ASAN_OPTIONS")));
   }
 

@@ -2,6 +2,8 @@
 #include "preload/api.hpp"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "preload/objects.hpp"
@@ -28,6 +30,10 @@ const runtime::ApiInfo kApis[kApiCount] = {
 #undef HOOK
 #undef LAUNCH
 #undef OWN
+#define LIBRARY(library, symbol, ...) \
+  {#symbol, recording::Category::kContext, recording::Layer::kLibrary},
+#include "preload/hooks/libraries.def"
+#undef LIBRARY
 };
 
 constinit std::atomic<void*> g_real[kApiCount] = {};
@@ -368,12 +374,21 @@ void ensure_started() noexcept {
   own_code(begin, end);
   runtime::g_cuda_code[0].end.store(end, std::memory_order_release);
   runtime::g_cuda_code[0].begin.store(begin, std::memory_order_release);
+  char library[PATH_MAX] = "";
+  if (getenv("GPUBUSY_OUTPUT") != nullptr) {
+    for_each_object([&](const Object& o) {
+      if (!is_own_code(o.begin)) return false;
+      if (realpath(o.path, library) == nullptr) library[0] = '\0';
+      return true;
+    });
+  }
   runtime::start_up({kApis,
                      kApiCount,
                      find_for_recorder,
                      &kLibraries,
                      g_reach,
-                     {loader_generation, list_modules, program_has_driver, own_path}});
+                     {loader_generation, list_modules, program_has_driver, own_path},
+                     library});
 }
 
 void* resolve(ApiId id, void* caller) noexcept {

@@ -38,6 +38,11 @@ enum class ApiId : std::uint16_t {
 #undef LAUNCH
 #undef OWN
 #undef EACH
+  kCudaCount,
+  kLastCuda = kCudaCount - 1,
+#define LIBRARY(library, symbol, ...) symbol,
+#include "preload/hooks/libraries.def"
+#undef LIBRARY
   kCount
 };
 

@@ -57,7 +57,8 @@ void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
   }
   if (runtime::mode() == runtime::Mode::kOff) return p;
   void* answer = hook_for(id, p);
-  if (answer == p && index >= kFirstCupti) runtime::cupti::another_library(p);
+  if (answer == p && index >= kFirstCupti &&
+      index < static_cast<std::size_t>(ApiId::kCudaCount)) runtime::cupti::another_library(p);
   return handed(id, answer, recording::kReachDlsym);
 }
 
@@ -129,8 +130,8 @@ extern "C" [[gnu::visibility("default")]] int dlclose(void* handle) {
   return result;
 }
 
-// Names that begin with "cu" ask hooked_symbol() or hooked_version(); the answer is returned (-1:
-// null), or all registers are put back and libc's function is jumped to.
+// Names that begin with "cu" or "nc" (NCCL) ask hooked_symbol() or hooked_version(); the answer is
+// returned (-1: null), or all registers are put back and libc's function is jumped to.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -148,9 +149,16 @@ dlsym:
   testq %rsi, %rsi
   je 1f
   cmpb $'c', (%rsi)
-  jne 1f
+  jne 4f
   cmpb $'u', 1(%rsi)
   jne 1f
+  jmp 5f
+4:
+  cmpb $'n', (%rsi)
+  jne 1f
+  cmpb $'c', 1(%rsi)
+  jne 1f
+5:
   movq 24(%rsp), %rdx
   call gpubusy_hooked_symbol
   testq %rax, %rax
@@ -229,10 +237,18 @@ dlsym:
   cbz x1, 1f
   ldrb w2, [x1]
   cmp w2, #'c'
-  b.ne 1f
+  b.ne 4f
   ldrb w2, [x1, #1]
   cmp w2, #'u'
   b.ne 1f
+  b 5f
+4:
+  cmp w2, #'n'
+  b.ne 1f
+  ldrb w2, [x1, #1]
+  cmp w2, #'c'
+  b.ne 1f
+5:
   mov x2, x30
   bl gpubusy_hooked_symbol
   cbnz x0, 2f

@@ -163,11 +163,14 @@ namespace gpubusy::preload {
 #define HOOK(variants, symbol, category, ...) GPUBUSY_ROW_##variants(EACH, symbol, category)
 #define LAUNCH(variants, symbol, ...) GPUBUSY_ROW_##variants(EACH, symbol, Launch)
 #define OWN(symbol, category) EACH(symbol, category)
+#define LIBRARY(library, symbol, ...) EACH(symbol, Context)
 #include "preload/hooks/cuda_runtime.def"
 // In the order of ApiId: clang-format sorts includes that stand together.
 #include "preload/hooks/cuda_driver.def"
 // In the order of ApiId: clang-format sorts includes that stand together.
 #include "preload/hooks/cupti.def"
+// Likewise.
+#include "preload/hooks/libraries.def"
 #undef EACH
 
 void* const kHooks[kApiCount] = {
@@ -177,9 +180,12 @@ void* const kHooks[kApiCount] = {
 #include "preload/hooks/cuda_driver.def"
 // In the order of ApiId: clang-format sorts includes that stand together.
 #include "preload/hooks/cupti.def"
+// Likewise.
+#include "preload/hooks/libraries.def"
 #undef HOOK
 #undef LAUNCH
 #undef OWN
+#undef LIBRARY
 #undef EACH
 };
 

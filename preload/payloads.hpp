@@ -18,6 +18,7 @@
 #include "runtime/driver.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
+#include "runtime/recorder.hpp"
 #include "runtime/streams.hpp"
 
 namespace gpubusy::preload {
@@ -439,6 +440,10 @@ inline void ending_current_context() noexcept {
 }
 inline NoPayload device_set() noexcept {
   runtime::device_changed();
+  return {};
+}
+inline NoPayload profiler_called(bool starts) noexcept {
+  runtime::capture_by_profiler(starts);
   return {};
 }
 inline NoPayload nothing() noexcept { return {}; }

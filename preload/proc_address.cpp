@@ -80,7 +80,8 @@ void* substitute(const char* symbol, void* real, int version, cuuint64_t flags) 
   if (version >= 12000 && strcmp(symbol, "cuGraphInstantiate") == 0) {
     symbol = "cuGraphInstantiateWithFlags";
   }
-  for (std::size_t i = static_cast<std::size_t>(ApiId::kRuntimeCount); i < kApiCount; ++i) {
+  for (std::size_t i = static_cast<std::size_t>(ApiId::kRuntimeCount);
+       i < static_cast<std::size_t>(ApiId::kCudaCount); ++i) {
     if (!has_base(kApis[i].name, symbol)) continue;
     const auto id = static_cast<ApiId>(i);
     if (g_real[i].load(std::memory_order_acquire) == real ||

@@ -100,6 +100,7 @@ enum class RecordType : std::uint16_t {
   kWindow = 4,      // WindowRecord
   kLost = 5,        // LostRecord
   kRecording = 6,   // RecordingRecord
+  kRange = 7,       // RangeRecord, perhaps with its text
   kActivity = 8,     // ActivityRecord + payload by kind: CUPTI saw the device work
   kCorrelation = 9,  // CorrelationRecord: which call is which in CUPTI's count
   kApiActivity = 10,  // ApiActivityRecord: CUPTI saw a call that no hook saw
@@ -117,6 +118,7 @@ enum class RecordType : std::uint16_t {
   kGraph = 23,      // GraphRecord
   kSetting = 24,    // SettingRecord + "name=value": the configuration in force
   kFunction = 25,   // ApiRecord + name: api id -> name, category
+  kRangeText = 26,  // RangeTextRecord + text: a message, domain or category of ranges
   kModule = 27,     // ModuleRecord + path, build id: a loaded ELF object
   kReach = 28,      // ReachRecord + one byte of ReachFlags for each api id
 };
@@ -150,7 +152,8 @@ enum class Category : std::uint8_t {
   kContext = 16,      // no payload: current device or context changes
 };
 
-enum class Layer : std::uint8_t { kRuntime = 0, kDriver = 1 };
+// kLibrary (cuDNN, NCCL) is never written: what these do are ranges.
+enum class Layer : std::uint8_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };
 
 enum CallFlags : std::uint16_t {
   kCallCaptured = 1,       // the stream was being captured: no device work followed
@@ -336,7 +339,7 @@ struct DroppedRecord {
   std::uint64_t time_ns;
 };
 
-enum class StepSource : std::uint8_t { kNone = 0, kOptimizer = 1, kKernel = 2, kCall = 3 };
+enum class StepSource : std::uint8_t { kNone = 0, kOptimizer = 1, kKernel = 2, kCall = 3, kNvtx = 4 };
 
 // The end of a step; the next begins at the same time.
 struct StepEdgeRecord {
@@ -351,6 +354,7 @@ enum class WindowKind : std::uint8_t {
   kScheduled = 0,  // `active` steps of the schedule
   kPrelude = 1,    // before the first step edge: kept so that a run without steps is not lost
   kWholeRun = 2,   // no step source was asked for
+  kCaptured = 3,   // between the program's own marks: GPUBUSY_CAPTURE_RANGE
 };
 enum class WindowEvent : std::uint8_t { kBegin = 0, kEnd = 1, kCut = 2 /* budget or process end */ };
 
@@ -375,6 +379,46 @@ struct LostRecord {
   RecordHeader header;  // value: number of records lost since the last LostRecord of the thread
   std::uint64_t time_ns;
 };
+
+// ---- ranges: what the program (NVTX) or a library (cuDNN, NCCL) names
+
+enum class RangeKind : std::uint8_t {
+  kPushPop = 0,   // begun and ended by one thread
+  kStartEnd = 1,  // may end on another thread, and cross others
+  kMark = 2,      // an instant
+  kCall = 3,      // a call of a library's function
+};
+enum class RangePayload : std::uint8_t {
+  kNone = 0, kUint64 = 1, kInt64 = 2, kDouble = 3, kUint32 = 4, kInt32 = 5, kFloat = 6,  // as NVTX
+  kBytes = 7,
+};
+enum RangeFlags : std::uint16_t {
+  kRangeOpen = 1,       // had not ended when its window (or the process) did: end_ns is that time
+  kRangeCut = 2,        // the text is longer than was kept
+  kRangeColour = 4,     // `colour` is set
+};
+
+// Written when a range ends, by the thread that ends it. A range that is open when a window ends
+// may be written before, by the thread that ended the window; if it is written again when it ends,
+// both have the same `id`.
+struct RangeRecord {
+  RecordHeader header;  // value: RangeText id of the message; 0: the text follows, if there is any
+  std::uint64_t start_ns;  // may lie before the recording began
+  std::uint64_t end_ns;
+  std::uint64_t payload;   // 32-bit values in the low half
+  std::uint32_t domain;    // RangeText id, 0: the default domain
+  std::uint32_t category;  // as the program numbers it, 0: none
+  std::uint32_t category_name;  // RangeText id, 0: not named
+  std::uint32_t colour;         // ARGB
+  std::uint32_t thread_id;      // that began it
+  std::uint32_t id;             // not 0: see above
+  RangeKind kind;
+  RangePayload payload_type;
+  std::uint16_t flags;  // RangeFlags
+  std::uint16_t text_bytes;
+  std::uint16_t reserved;
+};
+static_assert(sizeof(RangeRecord) == 64);
 
 // Variable parts are UTF-8 (or whatever the program had: readers repair it), not terminated,
 // directly behind the struct; the record is padded with zeros.
@@ -417,7 +461,7 @@ struct ThreadRecord {
   std::uint64_t pthread;
   std::uint64_t first_ns;
   std::uint32_t name_bytes;
-  std::uint32_t reserved;
+  std::uint32_t flags;  // 1: the program gave the name (NVTX); it outlives others
 };
 
 struct StreamRecord {
@@ -473,6 +517,12 @@ struct ApiRecord {
   Category category;
   Layer layer;
   std::uint16_t name_bytes;
+  std::uint32_t reserved;
+};
+
+struct RangeTextRecord {
+  RecordHeader header;  // value: RangeText id, from 1
+  std::uint32_t text_bytes;
   std::uint32_t reserved;
 };
 

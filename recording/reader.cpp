@@ -10,6 +10,8 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,9 @@ constexpr std::uint64_t kMaxTime = std::uint64_t{1} << 62;
 bool plausible(std::uint64_t start_ns, std::uint64_t end_ns) {
   return start_ns <= end_ns && end_ns < kMaxTime;
 }
+
+// Ids of texts that stand in the range itself; the writer's are smaller.
+constexpr std::uint32_t kFirstOwnText = 0x80000000;
 
 constexpr std::size_t kPayloadSize = 32;  // of the largest payload of a call
 static_assert(sizeof(Launch) == kPayloadSize && sizeof(LaunchPayload) <= kPayloadSize &&
@@ -128,6 +133,8 @@ class Parser {
   bool definition(RecordHeader header, RecordView view);
   bool call(RecordHeader header, RecordView view, std::uint32_t thread_id);
   bool window(RecordHeader header, RecordView view);
+  bool range(RecordHeader header, RecordView view);
+  void finish_ranges();
   void resolve_categories();
   void close_windows();
   void seen(std::uint64_t time_ns) { last_ns_ = std::max(last_ns_, time_ns); }
@@ -137,6 +144,7 @@ class Parser {
   std::vector<Correlation> correlations_;
   std::vector<ApiActivity> api_activities_;
   std::map<std::pair<WindowKind, std::uint32_t>, Window> windows_;
+  std::unordered_map<std::string, std::uint32_t> own_texts_;  // texts that ranges brought along
   std::uint64_t lost_ = 0;
   std::uint64_t last_ns_ = 0;
 };
@@ -227,6 +235,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kWindow:
     case RecordType::kLost:
     case RecordType::kRecording:
+    case RecordType::kRange:
       good = event(header, view, thread_id);
       break;
     case RecordType::kActivity:
@@ -246,6 +255,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kGraph:
     case RecordType::kSetting:
     case RecordType::kFunction:
+    case RecordType::kRangeText:
     case RecordType::kModule:
     case RecordType::kReach:
       good = definition(header, view);
@@ -282,6 +292,8 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
     }
     case RecordType::kWindow:
       return window(header, view);
+    case RecordType::kRange:
+      return range(header, view);
     case RecordType::kRecording: {
       RecordingRecord record;
       if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
@@ -411,7 +423,7 @@ bool Parser::call(RecordHeader header, RecordView view, std::uint32_t thread_id)
 bool Parser::window(RecordHeader header, RecordView view) {
   WindowRecord record;
   if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
-  if (record.kind > WindowKind::kWholeRun || record.event > WindowEvent::kCut) return false;
+  if (record.kind > WindowKind::kCaptured || record.event > WindowEvent::kCut) return false;
   const auto [it, fresh] = windows_.try_emplace({record.kind, header.value});
   Window& window = it->second;
   if (fresh) {
@@ -428,6 +440,52 @@ bool Parser::window(RecordHeader header, RecordView view) {
   }
   seen(record.time_ns);
   return true;
+}
+
+bool Parser::range(RecordHeader header, RecordView view) {
+  RangeRecord record;
+  if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
+  if (record.kind > RangeKind::kCall || record.payload_type > RangePayload::kBytes) return false;
+  Range range{record.start_ns,  record.end_ns,   record.payload,       header.value,
+              record.domain,    record.category, record.category_name, record.colour,
+              record.thread_id, record.id,       record.kind,          record.payload_type,
+              record.flags};
+  bool whole = true;
+  if (range.text == 0 && record.text_bytes != 0) {
+    std::string_view text;
+    whole = view.text(sizeof record, record.text_bytes, text);
+    const auto [own, fresh] = own_texts_.try_emplace(
+        repair_utf8(text), kFirstOwnText + static_cast<std::uint32_t>(own_texts_.size()));
+    if (fresh) recording_.range_texts.emplace(own->second, own->first);
+    range.text = own->second;
+  }
+  recording_.ranges.push_back(range);
+  seen(range.end_ns);
+  return whole;
+}
+
+// A range that was written while it was open and again when it ended is one.
+void Parser::finish_ranges() {
+  std::vector<Range>& ranges = recording_.ranges;
+  std::unordered_map<std::uint32_t, std::uint64_t> latest;  // end by id
+  for (const Range& r : ranges) {
+    if (r.id != 0) latest[r.id] = std::max(latest[r.id], r.end_ns);
+  }
+  std::unordered_set<std::uint32_t> kept;
+  const auto is_double = [&](const Range& r) {
+    return r.id != 0 && (r.end_ns != latest[r.id] || !kept.insert(r.id).second);
+  };
+  ranges.erase(std::remove_if(ranges.begin(), ranges.end(), is_double), ranges.end());
+  std::stable_sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::pair(a.start_ns, b.end_ns) < std::pair(b.start_ns, a.end_ns);
+  });
+  for (Range& r : ranges) {
+    for (std::uint32_t* text : {&r.text, &r.domain, &r.category_name}) {
+      if (*text == 0 || recording_.range_texts.contains(*text)) continue;
+      ++recording_.bad_records;  // kept without the text: its times are good
+      *text = 0;
+    }
+  }
 }
 
 bool Parser::definition(RecordHeader header, RecordView view) {
@@ -467,8 +525,12 @@ bool Parser::definition(RecordHeader header, RecordView view) {
       ThreadRecord record;
       if (!view.fixed(record)) return false;
       const bool whole = view.text(sizeof record, record.name_bytes, text);
-      r.threads.insert_or_assign(header.value,
-                                 Thread{header.value, record.pthread, repair_utf8(text)});
+      const bool named = (record.flags & 1) != 0;
+      const auto known = r.threads.find(header.value);
+      if (known == r.threads.end() || named || !known->second.named) {
+        r.threads.insert_or_assign(header.value,
+                                   Thread{header.value, record.pthread, repair_utf8(text), named});
+      }
       return whole;
     }
     case RecordType::kStream: {
@@ -516,6 +578,13 @@ bool Parser::definition(RecordHeader header, RecordView view) {
       const bool whole = view.text(sizeof record, record.name_bytes, text);
       if (header.value >= r.apis.size()) r.apis.resize(header.value + 1);
       r.apis[header.value] = {repair_utf8(text), record.category, record.layer};
+      return whole;
+    }
+    case RecordType::kRangeText: {
+      RangeTextRecord record;
+      if (!view.fixed(record) || header.value == 0 || header.value >= kFirstOwnText) return false;
+      const bool whole = view.text(sizeof record, record.text_bytes, text);
+      r.range_texts.insert_or_assign(header.value, repair_utf8(text));
       return whole;
     }
     case RecordType::kModule: {
@@ -617,6 +686,7 @@ void Parser::finish(std::uint64_t header_lost) {
   sort_by(recording_.steps, [](const StepEdge& e) { return e.time_ns; });
   sort_by(recording_.recording_edges, [](const RecordingEdge& e) { return e.time_ns; });
   sort_by(recording_.notices, [](const Notice& n) { return n.time_ns; });
+  finish_ranges();
   close_windows();
   if (recording_.end_ns == 0) recording_.end_ns = last_ns_;
 }

@@ -113,9 +113,20 @@ struct Code {
   bool cut = false;
 };
 struct StackNode { std::uint32_t parent; FrameKind kind; std::uint8_t flags; std::uint64_t location; };
-struct Thread { std::uint32_t id; std::uint64_t pthread; std::string name; };
+struct Thread { std::uint32_t id; std::uint64_t pthread; std::string name; bool named = false; };
 struct Stream { std::uint64_t handle; std::int16_t device; std::uint16_t flags; std::int32_t priority; };
 struct Device { std::string name; DeviceRecord properties; };
+struct Range {
+  std::uint64_t start_ns, end_ns;  // start_ns may lie before the recording began
+  std::uint64_t payload;
+  std::uint32_t text;           // of Recording::range_texts, as domain and category_name; 0: none
+  std::uint32_t domain, category, category_name, colour;
+  std::uint32_t thread_id;      // that began it
+  std::uint32_t id;
+  RangeKind kind;
+  RangePayload payload_type;
+  std::uint16_t flags;
+};
 struct RecordingEdge { std::uint64_t time_ns; bool begins; };
 struct Notice { std::uint64_t time_ns; NoticeKind kind; std::string text; };
 struct Graph { std::uint64_t graph_exec; std::uint32_t kernels, copies, memsets, others; };
@@ -148,10 +159,12 @@ struct Recording {
   std::vector<Window> windows;           // by index
   std::vector<Notice> notices;
   std::vector<RecordingEdge> recording_edges;  // by time
+  std::vector<Range> ranges;             // by start_ns, longest first
   std::unordered_map<std::uint32_t, Kernel> kernels;
   std::unordered_map<std::uint32_t, Code> codes;
   std::unordered_map<std::uint32_t, StackNode> stack_nodes;
   std::unordered_map<std::uint32_t, Thread> threads;
+  std::unordered_map<std::uint32_t, std::string> range_texts;
   std::unordered_map<std::uint32_t, Stream> streams;
   std::unordered_map<std::uint32_t, Graph> graphs;
   std::unordered_map<std::int32_t, Device> devices;

@@ -10,7 +10,7 @@ namespace gpubusy::runtime {
 // Calls whose effect must be known also while nothing is recorded.
 constexpr bool is_always_seen(recording::Category c) noexcept {
   using enum recording::Category;
-  return c == kCapture || c == kModule || c == kContext;
+  return c == kCapture || c == kModule || c == kContext || c == kProfiler;
 }
 
 // Calls that tell that this process uses CUDA in earnest: the first one opens the recording. Not

@@ -27,6 +27,7 @@
 #include "runtime/kernels.hpp"
 #include "runtime/no_cancel.hpp"
 #include "runtime/python_presence.hpp"
+#include "runtime/ranges.hpp"
 #include "runtime/stack_table.hpp"
 #include "runtime/step_tracker.hpp"
 #include "runtime/streams.hpp"
@@ -36,6 +37,7 @@ extern char** environ;
 namespace gpubusy::runtime {
 
 constinit std::atomic<Mode> g_mode{Mode::kOff};
+constinit std::atomic<bool> g_has_driver_work{false};
 constinit std::atomic<std::uint32_t> g_step_api{kNoApi};
 constinit std::atomic<bool> g_hook_was_called{false};
 constinit std::atomic<const unsigned char*> g_parents_page{nullptr};
@@ -44,7 +46,7 @@ namespace {
 
 constexpr const char* kVersion = GPUBUSY_VERSION;
 
-enum class WindowState : std::uint8_t { kNone, kPrelude, kScheduled, kWholeRun };
+enum class WindowState : std::uint8_t { kNone, kPrelude, kScheduled, kWholeRun, kCaptured };
 
 // All of this is changed only under g_mutex, or before a second thread can know of it.
 struct State {
@@ -61,6 +63,10 @@ struct State {
   bool armed = false;
   bool finished = false;
   pid_t start_pid = 0;          // a forked child has another
+  Teller teller = Teller::kCall;  // of what is being told now
+  bool profiler_started = false;  // cudaProfilerStart, and no Stop since
+  bool captured_once = false;
+  bool foreign_nvtx = false;    // another tool has the program's NVTX calls
   bool under_launcher = false;  // it makes the traces itself, at the end
   std::uint64_t run = 0;        // of the launcher; 0: none
   std::uint32_t exported_windows = 0;    // traces have been started for the windows before this one
@@ -76,6 +82,7 @@ constinit pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 constinit std::atomic<std::uint32_t> g_correlation{0};
 constinit std::atomic<std::uint32_t> g_generation{0};
 constinit std::atomic<bool> g_device_times{false};
+constinit std::atomic<std::uint64_t> g_recorded_until{0};
 constinit std::atomic<std::uint64_t> g_prelude_end_blocks{~std::uint64_t{0}};
 // How long the last device times of a window are waited for (by looking now and then) before its
 // trace is made without them.
@@ -201,6 +208,7 @@ constinit FileDefinitions g_definitions;
 
 void define_apis() noexcept {
   for (std::size_t i = 0; i < g_api_count; ++i) {
+    if (g_apis[i].layer == recording::Layer::kLibrary) continue;
     recording::ApiRecord r{};
     r.header.type = recording::RecordType::kFunction;
     r.header.value = static_cast<std::uint32_t>(i);
@@ -232,9 +240,10 @@ void write_window(recording::WindowEvent event, std::uint64_t time_ns, std::uint
   r.time_ns = time_ns;
   r.first_step = g_state.window_first_step;
   r.steps = steps;
-  r.kind = g_state.window == WindowState::kScheduled ? recording::WindowKind::kScheduled
-           : g_state.window == WindowState::kPrelude ? recording::WindowKind::kPrelude
-                                                     : recording::WindowKind::kWholeRun;
+  r.kind = g_state.window == WindowState::kScheduled  ? recording::WindowKind::kScheduled
+           : g_state.window == WindowState::kPrelude  ? recording::WindowKind::kPrelude
+           : g_state.window == WindowState::kCaptured ? recording::WindowKind::kCaptured
+                                                      : recording::WindowKind::kWholeRun;
   r.event = event;
   g_definitions.define(&r.header, sizeof r, nullptr, 0);
 }
@@ -273,6 +282,7 @@ void open_window(WindowState kind, std::uint64_t time_ns) noexcept {
 void close_window(recording::WindowEvent event, std::uint64_t time_ns) noexcept {
   if (g_state.window == WindowState::kNone) return;
   write_coverage();
+  write_open_ranges(time_ns);
   write_window(event, time_ns,
                static_cast<std::uint32_t>(g_state.step) - g_state.window_first_step);
   g_state.window = WindowState::kNone;
@@ -315,8 +325,47 @@ void drain() noexcept {
   if (!export_is_running()) export_windows();
 }
 
+// CUPTI follows the mode. Under g_mutex.
+void settle_cupti(bool recording_now, bool begins) noexcept {
+  if (!recording_now) {
+    cupti::stop();
+  } else if ((begins || cupti::may_start()) && g_state.file.is_writable()) {
+    cupti::start();
+  }
+}
+
+void set_recording(bool recording_now) noexcept {
+  const bool recording_before = mode() == Mode::kRecording;
+  if (recording_now && !recording_before) recalibrate_device_clock();
+  if (g_state.teller == Teller::kCall) {
+    settle_cupti(recording_now, !recording_before);
+  } else if (recording_now != recording_before || cupti::may_start()) {
+    g_has_driver_work.store(true, std::memory_order_relaxed);
+  }
+  if (recording_now != recording_before) write_recording_edge(recording_now);
+  if (recording_before && !recording_now) g_recorded_until.store(now_ns());
+  g_mode.store(recording_now ? Mode::kRecording : Mode::kTracking, std::memory_order_release);
+}
+
+bool captures() noexcept { return g_state.config.capture_kind != config::CaptureKind::kNone; }
+
+// Opens or closes the window as the program's marks say. Under g_mutex.
+void follow_capture(std::uint64_t time_ns) noexcept {
+  const bool wanted = g_state.config.capture_kind == config::CaptureKind::kNvtx
+                          ? capture_range_is_open()
+                          : g_state.profiler_started;
+  if (wanted && g_state.window == WindowState::kNone) {
+    g_state.captured_once = true;
+    open_window(WindowState::kCaptured, time_ns);
+  } else if (!wanted && g_state.window == WindowState::kCaptured) {
+    close_window(recording::WindowEvent::kEnd, time_ns);
+  }
+  set_recording(g_state.window != WindowState::kNone);
+}
+
 // Mode for the step that begins now; opens its window. Under g_mutex.
 void enter_step(std::uint64_t time_ns) noexcept {
+  if (captures()) return follow_capture(time_ns);
   const config::Action action = config::action_at(g_state.schedule, g_state.step);
   const bool record = config::records(action);
   const bool warm = action == config::Action::kWarmup;
@@ -325,17 +374,7 @@ void enter_step(std::uint64_t time_ns) noexcept {
   }
   // In the warm-up everything is recorded too: its device work may run into the window, and the
   // first touch of buffers and events should not fall into it. Analysis leaves it out.
-  const bool recording_before = mode() == Mode::kRecording;
-  const bool recording_now = record || warm || g_state.window != WindowState::kNone;
-  if (recording_now && !recording_before) recalibrate_device_clock();
-  if (recording_now) {
-    const bool may_be_free = !recording_before || cupti::may_start();
-    if (may_be_free && g_state.file.is_writable()) cupti::start();
-  } else {
-    cupti::stop();
-  }
-  if (recording_now != recording_before) write_recording_edge(recording_now);
-  g_mode.store(recording_now ? Mode::kRecording : Mode::kTracking, std::memory_order_release);
+  set_recording(record || warm || g_state.window != WindowState::kNone);
 }
 
 void at_exit() { finish_process(); }
@@ -356,6 +395,11 @@ void after_fork_in_child() {
   g_state.exported_windows = 0;
   g_state.exportable_windows = 0;
   g_state.has_prelude = false;
+  g_state.profiler_started = false;
+  g_state.captured_once = false;
+  g_recorded_until.store(0);
+  g_has_driver_work.store(false);
+  g_state.teller = Teller::kCall;
   g_draining.store(false);
   g_state.armed = false;
   g_state.finished = false;
@@ -364,6 +408,7 @@ void after_fork_in_child() {
   g_prelude_end_blocks.store(~std::uint64_t{0});
   forget_loaded_modules();
   forget_threads_after_fork();
+  forget_ranges_after_fork();
   forget_streams_after_fork();
   forget_timers_after_fork();
   cupti::forget_after_fork();
@@ -418,11 +463,40 @@ bool is_chosen(const config::Config& c) noexcept {
 // A function whose calls can end steps; kNoApi: there is none of that name.
 std::uint32_t step_api_by_name(const char* name) noexcept {
   for (std::size_t i = 0; i < g_api_count; ++i) {
-    if (g_apis[i].category != recording::Category::kContext && strcmp(g_apis[i].name, name) == 0) {
+    if (g_apis[i].category != recording::Category::kContext &&
+        g_apis[i].layer != recording::Layer::kLibrary && strcmp(g_apis[i].name, name) == 0) {
       return static_cast<std::uint32_t>(i);
     }
   }
   return kNoApi;
+}
+
+constexpr const char* kNvtxInjection = "NVTX_INJECTION64_PATH";
+
+bool is_same_file(const char* a, const char* b) noexcept {
+  struct stat first {
+  }, second{};
+  return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+const char* base_name(const char* path) noexcept {
+  const char* slash = strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
+// NVTX loads one tool, from the path in this variable. A preloaded one it does not find: its hook
+// for that (InitializeInjectionNvtx2_fnptr) is local to each library that uses NVTX (so in
+// libtorch_python). Only in the constructor: later other threads may be reading the environment.
+void offer_for_nvtx(const char* library) noexcept {
+  const char* tool = getenv(kNvtxInjection);
+  if (tool == nullptr || tool[0] == '\0') {
+    if (library[0] == '/') setenv(kNvtxInjection, library, 1);
+  } else {
+    // By its name alone it may be found in LD_LIBRARY_PATH.
+    g_state.foreign_nvtx =
+        !is_same_file(tool, library) && strcmp(base_name(tool), base_name(library)) != 0;
+  }
 }
 
 void watch_for_unnoticed_children() noexcept {
@@ -454,6 +528,7 @@ std::uint32_t next_correlation(ThreadState& thread) noexcept {
 bool wants_device_times() noexcept {
   return g_device_times.load(std::memory_order_relaxed) && mode() == Mode::kRecording;
 }
+std::uint64_t recorded_until() noexcept { return g_recorded_until.load(std::memory_order_relaxed); }
 DefinitionSink& definitions() noexcept { return g_definitions; }
 std::uint32_t file_generation() noexcept { return g_generation.load(std::memory_order_relaxed); }
 
@@ -539,6 +614,7 @@ void start_up(const StartUp& start) noexcept {
     g_state.start_directory[0] = '\0';
   }
   g_state.has_config = true;
+  offer_for_nvtx(start.library);
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   g_mode.store(Mode::kIdle, std::memory_order_release);
 }
@@ -623,9 +699,19 @@ bool arm() noexcept {
   write_coverage();
   set_up_steps();
 
+  if (g_state.foreign_nvtx) {
+    const char* tool = getenv(kNvtxInjection);
+    char text[1200];
+    snprintf(text, sizeof text,
+             "NVTX ranges are not recorded: NVTX_INJECTION64_PATH names another tool (%.900s)",
+             tool == nullptr ? "since changed" : tool);
+    notice(recording::NoticeKind::kHooks, text);
+  }
   const std::uint64_t start = g_state.file.header()->start_ns;
   const config::Action first = config::action_at(g_state.schedule, 0);
-  if (g_state.config.step_kind == config::StepKind::kNone) {
+  if (captures()) {
+    // What the program does not mark is not wanted, not even a prelude.
+  } else if (g_state.config.step_kind == config::StepKind::kNone) {
     open_window(WindowState::kWholeRun, start);
   } else if (!config::records(first)) {
     // Whether the step source works is not known before its first step: what comes before is kept
@@ -681,17 +767,52 @@ void end_step(std::uint64_t time_ns, recording::StepSource source) noexcept {
   enter_step(time_ns);
 }
 
+void drain_or_leave(Teller teller) noexcept {
+  if (teller == Teller::kCall) {
+    drain();
+  } else if (g_draining.load(std::memory_order_relaxed)) {
+    g_has_driver_work.store(true, std::memory_order_relaxed);
+  }
+}
+
 bool is_recording_over() noexcept {
   return !g_state.armed || g_state.finished || !g_state.file.is_open();
 }
 
 }  // namespace
 
-void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept {
+void do_driver_work() noexcept {
+  const Lock lock;
+  if (!g_has_driver_work.exchange(false) || is_recording_over()) return;
+  settle_cupti(mode() == Mode::kRecording, true);
+  drain();
+}
+
+void step_edge(std::uint64_t time_ns, recording::StepSource source, Teller teller) noexcept {
   const Lock lock;
   if (is_recording_over()) return;
+  g_state.teller = teller;
   end_step(time_ns, source);
+  g_state.teller = Teller::kCall;
+  drain_or_leave(teller);
+}
+
+void capture_by_profiler(bool starts) noexcept {
+  if (g_state.config.capture_kind != config::CaptureKind::kProfilerApi) return;
+  const Lock lock;
+  if (is_recording_over()) return;
+  g_state.profiler_started = starts;
+  follow_capture(now_ns());
   drain();
+}
+
+void capture_range_changed(std::uint64_t time_ns) noexcept {
+  const Lock lock;
+  if (is_recording_over()) return;
+  g_state.teller = Teller::kElsewhere;
+  follow_capture(time_ns);
+  g_state.teller = Teller::kCall;
+  drain_or_leave(Teller::kElsewhere);
 }
 
 void end_prelude_for_size() noexcept {
@@ -741,6 +862,14 @@ void finish_process() noexcept {
     cupti::finish();
   }
   g_state.finished = true;
+  if (captures() && !g_state.captured_once) {
+    char text[1200];
+    snprintf(text, sizeof text,
+             "GPUBUSY_CAPTURE_RANGE=%.900s: the program never reached it; nothing was recorded",
+             g_state.config.capture_range);
+    notice(recording::NoticeKind::kConfiguration, text);
+  }
+  notice_range_limits();
   close_window(recording::WindowEvent::kCut, now_ns());
   write_coverage();
   g_mode.store(Mode::kOff, std::memory_order_release);

@@ -37,6 +37,7 @@ struct StartUp {
   const LibraryFinder* libraries;
   const std::atomic<std::uint8_t>* reach;  // recording::ReachFlags by api
   LoaderView loader;
+  const char* library;  // absolute path of this library, for NVTX; may be ""
 };
 // From the library's constructor: reads the environment, checks in with the launcher. Cheap: most
 // processes that inherit a preload never touch CUDA.
@@ -68,8 +69,25 @@ inline bool is_unnoticed_child() noexcept {
 }
 void became_child() noexcept;
 
+// Who tells the recorder that a step or window ends: a CUDA call, or something that may run where
+// CUDA calls are forbidden (NVTX in a host function of a stream). What must then be asked of the
+// driver and of CUPTI is left to the next CUDA call: do_driver_work().
+enum class Teller : std::uint8_t { kCall, kElsewhere };
+extern constinit std::atomic<bool> g_has_driver_work;
+inline bool has_driver_work() noexcept { return g_has_driver_work.load(std::memory_order_relaxed); }
+void do_driver_work() noexcept;
+
 // A step ended at `time_ns`: moves the schedule on.
-void step_edge(std::uint64_t time_ns, recording::StepSource source) noexcept;
+void step_edge(std::uint64_t time_ns, recording::StepSource source,
+               Teller teller = Teller::kCall) noexcept;
+
+// The program's own marks (GPUBUSY_CAPTURE_RANGE) open and close windows. Of the profiler's Start
+// and Stop the first of several counts, as CUDA has it.
+void capture_by_profiler(bool starts) noexcept;
+// Whether a matching range is open has changed.
+void capture_range_changed(std::uint64_t time_ns) noexcept;
+// When recording paused last; 0: it never did.
+std::uint64_t recorded_until() noexcept;
 
 const config::Config& configuration() noexcept;
 const ApiInfo& api_info(std::uint32_t api) noexcept;

@@ -66,6 +66,7 @@ bool launch_is_plain(const void* function) noexcept {
       return known == StepMatch::kNo || known == StepMatch::kUnnamed;
     }
     case config::StepKind::kCall:
+    case config::StepKind::kNvtx:
     case config::StepKind::kNone: break;
   }
   return true;
@@ -117,6 +118,7 @@ void steps_after_call(std::uint32_t api, const void* function, recording::Layer 
       for (; ended > 0; --ended) step_edge(end_ns, recording::StepSource::kCall);
       break;
     }
+    case config::StepKind::kNvtx:  // runtime/ranges
     case config::StepKind::kNone: break;
   }
 }

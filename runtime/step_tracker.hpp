@@ -6,6 +6,7 @@
 //            first call behind it (runtime/step_detector.hpp).
 // kernel:    each launch of a kernel whose name matches the pattern ends a step.
 // call:      each call of the named function ends a step.
+// nvtx:      the end of a range whose name matches ends a step (runtime/ranges.hpp).
 //
 // Calls that failed or were captured into a graph end no step. A call inside another one (a runtime
 // function calls the driver's) is seen too, and ends its step when the outer one returns.

@@ -11,6 +11,7 @@
 #include "runtime/clock.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/no_cancel.hpp"
+#include "runtime/ranges.hpp"
 #include "runtime/recorder.hpp"
 #include "runtime/step_tracker.hpp"
 #include "runtime/streams.hpp"
@@ -28,12 +29,14 @@ constinit std::atomic<ThreadState*> g_states{nullptr};
 pthread_key_t g_exit_key;
 constinit std::atomic<bool> g_has_exit_key{false};
 
-void on_thread_exit(void* pointer) {
-  auto* state = static_cast<ThreadState*>(pointer);
-  // Fork gives the child this thread's key value, but the state was forgotten there.
-  if (state != t_local.state) return;
+void on_thread_exit(void*) {
   const OwnWork own;
   const NoCancel no_cancel;
+  range_thread_ended();
+  ThreadState* state = t_local.state;
+  // Fork gives the child this thread's key value, but the state was forgotten there.
+  if (state == nullptr) return;
+  forget_thread_name(state->thread_id);
   steps_thread_ended(state->thread_id);
   forget_streams_of_thread(state->thread_id);
   state->writer.close(recording_file());
@@ -42,13 +45,18 @@ void on_thread_exit(void* pointer) {
 }
 
 void define_thread(ThreadState& state) noexcept {
-  char name[32] = {};
-  pthread_getname_np(pthread_self(), name, sizeof name);
+  char name_of_system[32] = {};
+  const char* name = program_name_of_thread(state.thread_id);
+  if (name == nullptr) {
+    pthread_getname_np(pthread_self(), name_of_system, sizeof name_of_system);
+    name = name_of_system;
+  }
   recording::ThreadRecord record{};
   record.header.type = recording::RecordType::kThread;
   record.header.value = state.thread_id;
   record.pthread = static_cast<std::uint64_t>(pthread_self());
   record.first_ns = now_ns();
+  record.flags = name == name_of_system ? 0 : 1;
   std::size_t length = 0;
   while (name[length] != '\0') ++length;
   record.name_bytes = static_cast<std::uint32_t>(length);
@@ -84,7 +92,7 @@ ThreadState* make_thread_state() noexcept {
   }
   state->thread_id = static_cast<std::uint32_t>(syscall(SYS_gettid));
   t_local.state = state;
-  if (g_has_exit_key.load(std::memory_order_acquire)) pthread_setspecific(g_exit_key, state);
+  watch_thread_exit();
   define_thread(*state);
   return state;
 }
@@ -92,16 +100,24 @@ ThreadState* make_thread_state() noexcept {
 ThreadState* all_thread_states() noexcept { return g_states.load(std::memory_order_acquire); }
 
 void install_thread_exit() noexcept {
-  if (g_has_exit_key.load(std::memory_order_acquire)) return;
+  static constinit std::atomic<bool> tried{false};
+  if (tried.exchange(true)) return;
   if (pthread_key_create(&g_exit_key, on_thread_exit) == 0) {
     g_has_exit_key.store(true, std::memory_order_release);
   }
 }
 
+void watch_thread_exit() noexcept {
+  // Any value but null.
+  if (g_has_exit_key.load(std::memory_order_acquire)) pthread_setspecific(g_exit_key, &t_local);
+}
+
 void forget_threads_after_fork() noexcept {
   // The parent's pages stay mapped here, unused: unmapping each would cost every forked child.
   g_states.store(nullptr, std::memory_order_relaxed);
+  RangeStack* const ranges = t_local.ranges;  // the thread goes on inside its ranges
   t_local = ThreadLocal{};
+  t_local.ranges = ranges;
 }
 
 }  // namespace gpubusy::runtime

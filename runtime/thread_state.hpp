@@ -13,6 +13,7 @@
 
 namespace gpubusy::runtime {
 
+struct RangeStack;
 struct TimerRing;
 
 struct ThreadState {
@@ -34,6 +35,9 @@ struct ThreadLocal {
   std::uintptr_t busy;  // stack address of the hook that the thread is inside, or 0; kInRealCall
   bool in_step;         // the last launch of this thread was made by an optimizer's step
   std::int16_t device;  // current device + 1; 0: not known, ask
+  RangeStack* ranges;   // runtime/ranges: those that the thread has open
+  std::uintptr_t
+      library;  // stack address of the call of cuDNN or NCCL it is in | RangeLibrary, or 0
 };
 extern constinit thread_local ThreadLocal t_local __attribute__((tls_model("initial-exec")));
 
@@ -52,7 +56,7 @@ extern constinit thread_local ThreadLocal t_local __attribute__((tls_model("init
 struct CodeRange {
   std::atomic<std::uintptr_t> begin{0}, end{0};
 };
-inline constexpr std::size_t kCodeRanges = 8;
+inline constexpr std::size_t kCodeRanges = 16;
 inline constinit CodeRange g_cuda_code[kCodeRanges] = {};
 
 inline bool is_cuda_code(const void* address) noexcept {
@@ -125,6 +129,8 @@ inline ThreadState* thread_state() noexcept {
 ThreadState* all_thread_states() noexcept;
 
 void install_thread_exit() noexcept;  // once per process
+// What the thread has is given back when it ends.
+void watch_thread_exit() noexcept;
 void forget_threads_after_fork() noexcept;
 
 }  // namespace gpubusy::runtime

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-SCENARIOS = ["starved", "everything", "launches", "ranks", "golden"]
+SCENARIOS = ["starved", "everything", "ranges", "launches", "ranks", "golden"]
 
 
 def load(path: Path) -> dict:

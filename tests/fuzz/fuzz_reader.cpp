@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // libFuzzer: any bytes through reader, analysis and reports. Seeds: gpubusy_scenario golden DIR
-// recording, and the same for `everything`.
+// recording, and the same for `everything` and `ranges`.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -267,7 +267,7 @@ print(sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self
              if os.path.exists(f"/proc/self/fd/{fd}")))
 print(os.getpgrp(), os.getsid(0), os.getcwd(), resource.getrlimit(resource.RLIMIT_CORE))
 print(sorted(k for k in os.environ if not k.startswith("GPUBUSY_")
-             and k not in ("LD_PRELOAD", "ASAN_OPTIONS")))
+             and k not in ("LD_PRELOAD", "ASAN_OPTIONS", "NVTX_INJECTION64_PATH")))
 """
 
 
@@ -336,7 +336,9 @@ BAD_OPTIONS = [
     (["--max-size", "1T"], "--max-size='1T'"),
     (["--max-size", "1"], "--max-size='1'"),
     (["--python-stacks", "maybe"], "--python-stacks='maybe': allowed is 0, 1, off, on"),
-    (["--step", "epoch"], "--step='epoch': allowed is optimizer, kernel:GLOB, call:NAME or none"),
+    (["--step", "epoch"], "--step='epoch': allowed is optimizer, kernel:GLOB, call:NAME, nvtx:GLOB or none"),
+    (["--capture-range", "profiler"],
+     "--capture-range='profiler': allowed is cudaProfilerApi, nvtx:GLOB or none"),
     (["--device-time", "gpu"], "--device-time='gpu': allowed is auto, cupti, events or off"),
     (["--wiat", "3"], "unknown option --wiat"),
     (["-x"], "unknown option -x"),

@@ -17,5 +17,7 @@ int main() {
 #include "preload/hooks/cuda_runtime.def"
 #include "preload/hooks/cuda_driver.def"
 #include "preload/hooks/cupti.def"
+#define LIBRARY(library, symbol, ...) EACH(symbol)
+#include "preload/hooks/libraries.def"
   EACH(dlclose)
 }

@@ -146,9 +146,10 @@ std::uint32_t RecordingBuilder::graph(std::uint32_t kernels, std::uint32_t copie
   return next_graph_++;
 }
 
-void RecordingBuilder::thread(std::uint32_t id, const std::string& name) {
+void RecordingBuilder::thread(std::uint32_t id, const std::string& name, bool named_by_program) {
   auto r = record<rec::ThreadRecord>(rec::RecordType::kThread, id);
   r.first_ns = last_ns_;
+  r.flags = named_by_program ? 1 : 0;
   r.name_bytes = static_cast<std::uint32_t>(name.size());
   append(id, &r, sizeof r, name);
 }
@@ -428,6 +429,41 @@ void RecordingBuilder::window(rec::WindowEvent event, std::uint64_t time, std::u
   r.event = event;
   last_ns_ = std::max(last_ns_, time);
   append(thread_, &r, sizeof r);
+}
+
+std::uint32_t RecordingBuilder::range_text(const std::string& text) {
+  auto r = record<rec::RangeTextRecord>(rec::RecordType::kRangeText, next_range_text_);
+  r.text_bytes = static_cast<std::uint32_t>(text.size());
+  append(thread_, &r, sizeof r, text);
+  return next_range_text_++;
+}
+
+void RecordingBuilder::range(std::uint64_t start, std::uint64_t end, std::uint32_t text,
+                             RangeOptions options) {
+  range(start, end, text, "", options);
+}
+void RecordingBuilder::range(std::uint64_t start, std::uint64_t end, const std::string& text,
+                             RangeOptions options) {
+  range(start, end, 0, text, options);
+}
+void RecordingBuilder::range(std::uint64_t start, std::uint64_t end, std::uint32_t text,
+                             const std::string& beside, RangeOptions options) {
+  auto r = record<rec::RangeRecord>(rec::RecordType::kRange, text);
+  r.start_ns = start;
+  r.end_ns = end;
+  r.payload = options.payload;
+  r.domain = options.domain;
+  r.category = options.category;
+  r.category_name = options.category_name;
+  r.colour = options.colour;
+  r.thread_id = options.thread ? options.thread : thread_;
+  r.id = options.id;
+  r.kind = options.kind;
+  r.payload_type = options.payload_type;
+  r.flags = options.flags;
+  r.text_bytes = static_cast<std::uint16_t>(beside.size());
+  last_ns_ = std::max(last_ns_, end);
+  append(thread_, &r, sizeof r, beside);
 }
 
 void RecordingBuilder::lost_record(std::uint64_t time, std::uint32_t count) {

@@ -28,6 +28,15 @@ struct CallOptions {
   std::uint16_t flags = 0;
 };
 
+struct RangeOptions {
+  std::uint32_t thread = 0;  // that began it; 0: the builder's current thread
+  std::uint32_t domain = 0, category = 0, category_name = 0, colour = 0, id = 0;
+  rec::RangeKind kind = rec::RangeKind::kPushPop;
+  rec::RangePayload payload_type = rec::RangePayload::kNone;
+  std::uint64_t payload = 0;
+  std::uint16_t flags = 0;
+};
+
 class RecordingBuilder {
  public:
   static constexpr std::uint64_t kStart = 1'000'000'000;                  // CLOCK_MONOTONIC
@@ -55,7 +64,8 @@ class RecordingBuilder {
   std::uint32_t frame(std::uint32_t parent, const std::string& file, const std::string& function,
                       int line);
   std::uint32_t graph(std::uint32_t kernels, std::uint32_t copies, std::uint32_t memsets);
-  void thread(std::uint32_t id, const std::string& name);
+  void thread(std::uint32_t id, const std::string& name, bool named_by_program = false);
+  std::uint32_t range_text(const std::string& text);
   void stream(std::uint32_t id, std::int16_t device);
   void device(std::int32_t ordinal, const std::string& name);
   void notice(std::uint64_t time_ns, rec::NoticeKind kind, const std::string& text);
@@ -113,6 +123,10 @@ class RecordingBuilder {
   void window(rec::WindowEvent event, std::uint64_t time, std::uint32_t index,
               std::uint32_t first_step, std::uint32_t steps,
               rec::WindowKind kind = rec::WindowKind::kScheduled);
+  void range(std::uint64_t start, std::uint64_t end, std::uint32_t text, RangeOptions options = {});
+  // With its text beside it.
+  void range(std::uint64_t start, std::uint64_t end, const std::string& text,
+             RangeOptions options = {});
   void lost_record(std::uint64_t time, std::uint32_t count);
   void raw(rec::RecordType type, std::uint32_t value, std::string_view body);
 
@@ -128,6 +142,8 @@ class RecordingBuilder {
     std::uint64_t start_ns;
     std::vector<std::byte> data;
   };
+  void range(std::uint64_t start, std::uint64_t end, std::uint32_t text, const std::string& beside,
+             RangeOptions options);
   void append(std::uint32_t thread, const void* record, std::size_t size,
               std::string_view text = {});
 
@@ -147,7 +163,7 @@ class RecordingBuilder {
   std::map<std::string, std::uint16_t> apis_;
   std::map<std::string, std::uint32_t> codes_;
   std::uint32_t next_kernel_ = 1, next_code_ = 1, next_node_ = 1, next_graph_ = 1;
-  std::uint32_t next_correlation_ = 1, next_module_ = 1;
+  std::uint32_t next_correlation_ = 1, next_module_ = 1, next_range_text_ = 1;
 };
 
 }  // namespace gpubusy::testing

@@ -29,6 +29,7 @@ std::vector<RecordingBuilder> build(const std::string& scenario) {
     out[1].rank(1, 2, 1);
     return out;
   }
+  if (scenario == "ranges") return {t::ranges()};
   if (scenario == "golden") return {t::golden()};
   if (scenario == "million") return {t::many_calls(1'000'000)};
   return {};
@@ -42,7 +43,8 @@ int main(int count, char** arguments) {
       count >= 3 ? build(arguments[1]) : std::vector<RecordingBuilder>{};
   if (recordings.empty()) {
     std::fputs(
-        "usage: gpubusy_scenario starved|pinned|launches|everything|ranks|golden|million DIRECTORY"
+        "usage: gpubusy_scenario starved|pinned|launches|everything|ranges|ranks|golden|million "
+        "DIRECTORY"
         " [report|json|recording]\n",
         stderr);
     return 2;

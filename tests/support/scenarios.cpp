@@ -163,6 +163,58 @@ RecordingBuilder everything(std::uint32_t pid) {
   return b;
 }
 
+RecordingBuilder ranges(std::uint32_t pid) {
+  RecordingBuilder b(pid);
+  b.device(0, "NVIDIA H200");
+  b.thread(pid, "python");
+  b.thread(pid + 1, "loader \xe6\x97\xa5", true);
+  b.thread(pid + 1, "python");  // a later name of the system does not replace the program's
+  const std::uint32_t kernel = b.kernel("_Z6kernelPfi");
+  const std::uint32_t epoch = b.range_text("epoch");
+  const std::uint32_t forward = b.range_text("forward");
+  const std::uint32_t late = b.range_text("late");
+  const std::uint32_t domain = b.range_text("my \"domain\"");
+  const std::uint32_t cudnn = b.range_text("cuDNN");
+  const std::uint32_t execute = b.range_text("cudnnBackendExecute");
+  const std::uint32_t category = b.range_text("io");
+  std::uint64_t t = kRangesBegin;
+  b.window(WindowEvent::kBegin, t, 0, 3, 4);
+  // Written while it was open, and again when it ended behind the window.
+  b.range(t - kMs, t + 4 * kMs, epoch, {.id = 1, .flags = rec::kRangeOpen});
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    b.device_time(b.launch(t + 300 * kUs, t + 310 * kUs, kernel), t + 320 * kUs, t + 720 * kUs);
+    b.range(t + 290 * kUs, t + 320 * kUs, execute,
+            {.domain = cudnn, .kind = rec::RangeKind::kCall});
+    b.range(t + 200 * kUs, t + 800 * kUs, forward,
+            {.domain = domain,
+             .category = 7,
+             .category_name = category,
+             .colour = 0xff00ff00,
+             .payload_type = rec::RangePayload::kInt64,
+             .payload = static_cast<std::uint64_t>(-3),
+             .flags = rec::kRangeColour});
+    b.range(t + 900 * kUs, t + 1100 * kUs, late);  // crosses the edge
+    b.range(t + 950 * kUs, t + 980 * kUs, "step " + std::to_string(i) + " \"\\\n\x01 \xff");
+    // Two that overlap, begun by one thread and ended by the other.
+    b.range(t + 100 * kUs, t + 500 * kUs, "first",
+            {.thread = pid + 1, .id = 0x80000001 + 2 * i, .kind = rec::RangeKind::kStartEnd});
+    b.range(t + 400 * kUs, t + 600 * kUs, "second",
+            {.id = 0x80000002 + 2 * i, .kind = rec::RangeKind::kStartEnd});
+    b.range(t + 650 * kUs, t + 650 * kUs, "mark",
+            {.category = 9,
+             .kind = rec::RangeKind::kMark,
+             .payload_type = rec::RangePayload::kDouble,
+             .payload = 0x7ff8000000000000});
+    b.range(t + 660 * kUs, t + 670 * kUs, 0u);  // no name
+    t += kMs;
+    b.step_edge(t, 3 + i, rec::StepSource::kNvtx);
+  }
+  b.window(WindowEvent::kEnd, t, 0, 3, 4);
+  b.range(kRangesBegin - kMs, t + 5 * kMs, epoch, {.id = 1});
+  b.range(t + kMs, t + 2 * kMs, "behind the window");
+  return b;
+}
+
 RecordingBuilder golden() {
   RecordingBuilder b(4242, 2048);
   b.rank(3, 8, 1).lost(5).command({"python", "-u", "train.py", ""});

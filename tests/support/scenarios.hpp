@@ -33,6 +33,12 @@ RecordingBuilder launch_bound_loop(int steps, int launches, std::uint64_t gap_us
 // one stream, graph launches, all copy kinds, memsets, untimed and failed calls, hostile names.
 RecordingBuilder everything(std::uint32_t pid = 5151);
 
+// Ranges of all kinds round the launches of four steps of 1 ms, numbers 3 to 6 (start:
+// kRangesBegin): one round all of it, one per step, one that crosses the steps' edges, start/end
+// ranges that overlap, marks, cuDNN calls, hostile names.
+inline constexpr std::uint64_t kRangesBegin = RecordingBuilder::kStart + 10'000'000;
+RecordingBuilder ranges(std::uint32_t pid = 6161);
+
 // What tests/golden/format-1.gpubusy was written from: small, in short blocks, two threads, every
 // type of record. The file in the repository stays as it is for ever; this may not change either.
 RecordingBuilder golden();

@@ -34,7 +34,8 @@ SessionReport report_on(const RecordingBuilder& b) {
 
 TEST(AnalysisText, FitsTheWidthAndStaysPlain) {
   for (const RecordingBuilder& b :
-       {testing::starved_loop(), testing::everything(), testing::launch_bound_loop(3, 40, 45, 6)}) {
+       {testing::starved_loop(), testing::everything(), testing::ranges(),
+        testing::launch_bound_loop(3, 40, 45, 6)}) {
     const SessionReport report = report_on(b);
     for (const int width : {60, 80, 100, 160}) {
       std::istringstream text(render_text(report, {.width = width}));
@@ -113,9 +114,10 @@ TEST(AnalysisRobustness, DamagedRecordings) {
   const std::string directory = mkdtemp(name);
   std::mt19937_64 random(7);
   const std::vector<std::byte> files[] = {testing::golden().bytes(), testing::everything().bytes(),
-                                          testing::starved_loop({.steps = 4}).bytes()};
+                                          testing::starved_loop({.steps = 4}).bytes(),
+                                          testing::ranges().bytes()};
   for (int round = 0; round < 400; ++round) {
-    std::vector<std::byte> bytes = files[random() % 3];
+    std::vector<std::byte> bytes = files[random() % 4];
     for (std::uint64_t n = 1 + random() % 40; n > 0; --n) {
       const std::size_t at =
           recording::kHeaderSize + random() % (bytes.size() - recording::kHeaderSize);

@@ -17,10 +17,11 @@ namespace {
 
 TEST(ReaderMutations, DamagedFilesAreReadOrRefused) {
   std::mt19937_64 random(20'240'607);  // fixed: a failure must come back
-  const std::vector<std::byte> files[] = {testing::golden().bytes(), testing::everything().bytes()};
+  const std::vector<std::byte> files[] = {testing::golden().bytes(), testing::everything().bytes(),
+                                          testing::ranges().bytes()};
   std::size_t read = 0, damaged = 0;
   for (int round = 0; round < 4000; ++round) {
-    std::vector<std::byte> bytes = files[random() % 2];
+    std::vector<std::byte> bytes = files[random() % 3];
     const auto anywhere = [&] { return random() % bytes.size(); };
     // Most damage behind the header, which would refuse the file.
     const auto behind = [&] { return kHeaderSize + random() % (bytes.size() - kHeaderSize); };
@@ -55,6 +56,10 @@ TEST(ReaderMutations, DamagedFilesAreReadOrRefused) {
     damaged += r->torn_blocks + r->bad_records + r->unknown_records > 0;
     ASSERT_LE(r->calls.size() * sizeof(CallRecord), bytes.size());
     for (const Call& call : r->calls) ASSERT_LE(call.start_ns, call.end_ns);
+    for (const Range& range : r->ranges) {
+      ASSERT_LE(range.start_ns, range.end_ns);
+      ASSERT_TRUE(range.text == 0 || r->range_texts.contains(range.text));
+    }
     for (const Window& window : r->windows) ASSERT_LE(window.begin_ns, window.end_ns);
   }
   EXPECT_GT(read, 2000u);     // the test must reach the blocks
