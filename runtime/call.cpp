@@ -23,7 +23,8 @@ void CallScope::enter() noexcept {
     armed_ = true;
   }
   if (mode() == Mode::kOff) return;
-  if (has_driver_work()) [[unlikely]] do_driver_work();
+  if (has_driver_work()) [[unlikely]]
+    do_driver_work();
   if (!is_recorded(site_.category)) return;
   watches_steps_ = true;
   generation_ = file_generation();

@@ -29,7 +29,8 @@ template <recording::Category kCategory>
   }
   if (m == Mode::kTracking) {
     if constexpr (is_always_seen(kCategory)) return false;
-    if (has_driver_work()) [[unlikely]] return false;
+    if (has_driver_work()) [[unlikely]]
+      return false;
     if (t_local.in_step || api == g_step_api.load(std::memory_order_relaxed)) return false;
     if constexpr (kCategory == recording::Category::kLaunch) return launch_is_plain(function);
     return true;

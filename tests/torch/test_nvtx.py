@@ -69,11 +69,20 @@ def inside(event, outer):
     return outer["ts"] <= event["ts"] and event["ts"] + event["dur"] <= outer["ts"] + outer["dur"]
 
 
+def all_is_timed(process):
+    """CUPTI was switched on and off by the calls behind the ranges."""
+    coverage = process["coverage"]
+    assert process["time_source"] == "cupti"
+    assert coverage["device_work_timed"] == coverage["device_work_expected"] > 0
+    assert coverage["unhooked_calls"] == coverage["orphan_times"] == 0
+
+
 def test_ranges_round_the_launches(run):
     process, (trace,), text = run("--step", "nvtx:step *", "--wait", "2", "--warmup", "1",
                                   "--active", "4")
     assert process["steps_seen"] == 12 and len(process["steps"]) == 4
     assert process["step_source"] == "NVTX range"
+    all_is_timed(process)
     for step in range(3, 7):
         (row,) = named(trace, f"step {step}")
         calls = [e for e in trace["traceEvents"]
@@ -103,3 +112,11 @@ def test_windows_by_the_profiler(run):
     # Steps by the optimizer are counted all the time.
     assert process["steps_seen"] == 12
     assert [s["step"] for s in process["steps"]] == [3, 4, 5, 8, 9]
+    all_is_timed(process)
+
+
+def test_windows_by_a_range(run):
+    process, traces, _ = run("--capture-range", "nvtx:step ?")
+    assert len(traces) == 10
+    assert all(len(named(t, f"step {i}")) == 1 for i, t in enumerate(traces))
+    all_is_timed(process)

@@ -33,9 +33,8 @@ SessionReport report_on(const RecordingBuilder& b) {
 }
 
 TEST(AnalysisText, FitsTheWidthAndStaysPlain) {
-  for (const RecordingBuilder& b :
-       {testing::starved_loop(), testing::everything(), testing::ranges(),
-        testing::launch_bound_loop(3, 40, 45, 6)}) {
+  for (const RecordingBuilder& b : {testing::starved_loop(), testing::everything(),
+                                    testing::ranges(), testing::launch_bound_loop(3, 40, 45, 6)}) {
     const SessionReport report = report_on(b);
     for (const int width : {60, 80, 100, 160}) {
       std::istringstream text(render_text(report, {.width = width}));

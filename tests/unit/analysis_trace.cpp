@@ -156,8 +156,9 @@ const Json* find(const Json& t, const std::function<bool(const Json&)>& wanted) 
 }
 
 TEST_F(AnalysisTrace, KeepsAllRules) {
-  for (const RecordingBuilder& b : {testing::everything(), testing::starved_loop(), testing::ranges(),
-                                    testing::golden(), testing::launch_bound_loop(2, 50, 45, 6)}) {
+  for (const RecordingBuilder& b :
+       {testing::everything(), testing::starved_loop(), testing::ranges(), testing::golden(),
+        testing::launch_bound_loop(2, 50, 45, 6)}) {
     const Json t = trace(b);
     expect_rules(t, text_);
   }
