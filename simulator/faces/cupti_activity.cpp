@@ -2,13 +2,11 @@
 #include "simulator/faces/cupti_activity.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
-#include <thread>
 
 #include "simulator/core/api_call.hpp"
 #include "simulator/core/clock.hpp"
@@ -23,16 +21,30 @@ bool ends_later(const Unfinished& a, const Unfinished& b) { return end_of(a) > e
 
 // A deep stack of ids would be unusual; the memory stays with the thread.
 struct ExternalIds {
+  const Activity* owner;
   std::vector<std::uint64_t> by_kind[CUPTI_EXTERNAL_CORRELATION_KIND_SIZE];
+
+  bool empty() const {
+    return std::all_of(std::begin(by_kind), std::end(by_kind),
+                       [](const auto& ids) { return ids.empty(); });
+  }
 };
 struct ExternalIdsHolder {
-  ExternalIds* ids = nullptr;
+  std::vector<ExternalIds>* ids = nullptr;
   ~ExternalIdsHolder() {
     delete ids;
     ids = nullptr;
   }
 };
 thread_local ExternalIdsHolder t_external;
+
+ExternalIds* external_ids_of(const Activity* owner) {
+  if (t_external.ids == nullptr) return nullptr;
+  for (ExternalIds& ids : *t_external.ids) {
+    if (ids.owner == owner) return &ids;
+  }
+  return nullptr;
+}
 
 bool is_external_kind(CUpti_ExternalCorrelationKind kind) {
   return kind > CUPTI_EXTERNAL_CORRELATION_KIND_INVALID &&
@@ -62,10 +74,11 @@ CUptiResult Activity::enable(CUpti_ActivityKind kind) {
     log_unimplemented("cupti", "an activity kind");
     return CUPTI_ERROR_NOT_COMPATIBLE;
   }
+  in_use_.store(true);
   const RecordClock::Moment moment = clock_.read();
   {
     std::lock_guard lock(lock_);
-    clock_error_.start(moment.simulated_ns);
+    common_.clock_error.start(moment.simulated_ns);
     clock_.add(moment);
     if (!enabled_[kind].exchange(true)) {
       enabled_count_.fetch_add(1);
@@ -98,6 +111,7 @@ CUptiResult Activity::disable(CUpti_ActivityKind kind) {
 }
 
 void Activity::enable_api(bool runtime, std::uint32_t callback_id, bool enabled) {
+  if (enabled) in_use_.store(true);
   api_enabled_[runtime ? 1 : 0][callback_id].store(enabled);
   update_observer();
 }
@@ -157,18 +171,11 @@ bool Activity::records_call(const CallEvent& call, std::uint32_t callback_id) co
          simulation().parameters.cupti_nested_driver != 0;
 }
 
-void Activity::on_call_start(const CallEvent& call) {
-  if (call.nested) return;
-  const std::string_view name = call.site->name;
-  const Launch launch{call.correlation, name.find("Async") != name.npos, call.start_ns};
-  std::lock_guard lock(lock_);
-  launches_[call.correlation % launches_.size()] = launch;
-}
-
 void Activity::put_external_correlations(std::uint32_t correlation) {
-  if (t_external.ids == nullptr) return;
+  const ExternalIds* const stacks = external_ids_of(this);
+  if (stacks == nullptr) return;
   for (int kind = 1; kind < CUPTI_EXTERNAL_CORRELATION_KIND_SIZE; ++kind) {
-    const auto& ids = t_external.ids->by_kind[kind];
+    const auto& ids = stacks->by_kind[kind];
     if (ids.empty()) continue;
     CUpti_ActivityExternalCorrelation r{};
     r.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
@@ -186,7 +193,7 @@ void Activity::on_call_end(const CallEvent& call, std::uint32_t callback_id,
     const bool runtime = call.layer == Layer::kRuntime;
     r.kind = runtime ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
     r.cbid = callback_id;
-    if (clock_.client_clock() != nullptr) {
+    if (clock_.client_clock() != nullptr && start_timestamp != 0) {
       r.start = start_timestamp;
       r.end = timestamp();
     } else {
@@ -213,41 +220,26 @@ void Activity::add(const Unfinished& item) {
   std::push_heap(unfinished_.begin(), unfinished_.end(), ends_later);
 }
 
-const char* Activity::lasting_name(const Kernel& kernel) {
-  const char*& name = names_[&kernel];
-  // The library that brought the kernel may be unloaded; names that a client has got stay.
-  if (name == nullptr) name = lasting_names_.insert(kernel.name).first->c_str();
-  return name;
-}
-
-void Activity::on_operation(const Operation& operation) {
+void Activity::on_operation(const Operation& operation, const Common::WorkNotes& notes) {
   std::lock_guard lock(lock_);
   if (!was_enabled(operation)) return;
   DeviceWork work;
   work.operation = operation;
-  work.number = next_number_++;
-  if (operation.kernel != nullptr) work.name = lasting_name(*operation.kernel);
-  const Launch& launch = launches_[operation.correlation % launches_.size()];
-  if (launch.correlation == operation.correlation) {
-    work.is_async = launch.is_async;
+  work.number = notes.number;
+  work.name = notes.name;
+  if (notes.launch.correlation != 0) {
+    work.is_async = notes.launch.is_async;
     if (latency_timestamps_.load(std::memory_order_relaxed)) {
-      work.queued_ns = launch.start_ns;
+      work.queued_ns = notes.launch.start_ns;
       work.submitted_ns = std::min(now_ns(), operation.start_ns);
     }
   }
   add(work);
 }
 
-Activity::EventIds& Activity::ids_of(const Event& event) {
-  return events_.try_emplace(&event, EventIds{static_cast<std::uint32_t>(events_.size() + 1), 0})
-      .first->second;
-}
-
 void Activity::on_event_recorded(const Event& event, const Stream& stream,
-                                 std::uint32_t correlation) {
+                                 std::uint32_t correlation, const Common::EventIds& ids) {
   std::lock_guard lock(lock_);
-  EventIds& ids = ids_of(event);
-  ids.sync_id = next_sync_id_++;
   // They come with synchronisation too: PyTorch enables nothing else for them.
   if (!was_enabled(CUPTI_ACTIVITY_KIND_CUDA_EVENT, correlation) &&
       !was_enabled(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, correlation)) {
@@ -258,7 +250,7 @@ void Activity::on_event_recorded(const Event& event, const Stream& stream,
                   now_ns()});
 }
 
-void Activity::on_synchronised(const SyncEvent& sync) {
+void Activity::on_synchronised(const SyncEvent& sync, const Common::EventIds& ids) {
   std::lock_guard lock(lock_);
   if (!was_enabled(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, sync.correlation)) return;
   Synchronisation s{};
@@ -268,7 +260,6 @@ void Activity::on_synchronised(const SyncEvent& sync) {
   s.stream = sync.stream != nullptr ? sync.stream->id : CUPTI_SYNCHRONIZATION_INVALID_VALUE;
   s.event = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
   if (sync.event != nullptr) {
-    const EventIds& ids = ids_of(*sync.event);
     s.event = ids.id;
     s.event_sync = ids.sync_id;
   }
@@ -304,7 +295,7 @@ bool Activity::has_finished(bool also_unfinished, std::uint64_t& earliest_ns) co
 void Activity::finish(bool also_unfinished, const RecordClock::Moment& moment) {
   std::lock_guard lock(lock_);
   clock_.add(moment);
-  const RecordTimes times(clock_, clock_error_);
+  const RecordTimes times(clock_, common_.clock_error);
   const bool concurrent =
       !is_enabled(CUPTI_ACTIVITY_KIND_KERNEL) || is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
   while (!unfinished_.empty() &&
@@ -327,8 +318,8 @@ void Activity::collect(bool also_unfinished) {
     wait_until(earliest_ns);
     finish(also_unfinished, clock_.read());
   }
-  buffers.write([](std::uint64_t start_ns, std::uint64_t end_ns) {
-    activity().add_overhead(CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST, start_ns, end_ns);
+  buffers.write([this](std::uint64_t start_ns, std::uint64_t end_ns) {
+    add_overhead(CUPTI_ACTIVITY_OVERHEAD_ACTIVITY_BUFFER_REQUEST, start_ns, end_ns);
   });
 }
 
@@ -339,24 +330,6 @@ void Activity::flush(bool forced) {
   add_overhead(CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH, start, now_ns());
 }
 
-void Activity::set_flush_period(std::uint32_t ms) {
-  flush_period_ms_.store(ms);
-  if (ms == 0 || flush_thread_started_.exchange(true)) return;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([this] {
-    constexpr std::uint32_t kIdleMs = 100;
-    for (;;) {
-      const std::uint32_t period = flush_period_ms_.load();
-      std::this_thread::sleep_for(std::chrono::milliseconds(period != 0 ? period : kIdleMs));
-      // Only full buffers are given back.
-      if (period != 0) collect();
-    }
-  }).detach();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
 void Activity::reset() {
   for (int kind = 1; kind < CUPTI_ACTIVITY_KIND_COUNT; ++kind) {
     disable(static_cast<CUpti_ActivityKind>(kind));
@@ -364,7 +337,6 @@ void Activity::reset() {
   for (auto& apis : api_enabled_) {
     for (auto& api : apis) api.store(false);
   }
-  flush_period_ms_.store(0);
   latency_timestamps_.store(false);
   system_thread_ids_.store(false);
   clock_.set_client_clock(nullptr);
@@ -374,24 +346,31 @@ void Activity::reset() {
     clock_.forget();
   }
   buffers.reset();
+  in_use_.store(false);
   update_observer();
 }
 
 // ---- ids of something outside CUDA
 
-CUptiResult push_external(CUpti_ExternalCorrelationKind kind, std::uint64_t id) {
+CUptiResult Activity::push_external(CUpti_ExternalCorrelationKind kind, std::uint64_t id) {
   if (!is_external_kind(kind)) return CUPTI_ERROR_INVALID_PARAMETER;
-  if (t_external.ids == nullptr) t_external.ids = new ExternalIds;
-  t_external.ids->by_kind[kind].push_back(id);
+  if (t_external.ids == nullptr) t_external.ids = new std::vector<ExternalIds>;
+  ExternalIds* ids = external_ids_of(this);
+  if (ids == nullptr) {
+    // Clients come and go.
+    std::erase_if(*t_external.ids, [](const ExternalIds& other) { return other.empty(); });
+    ids = &t_external.ids->emplace_back();
+    ids->owner = this;
+  }
+  ids->by_kind[kind].push_back(id);
   return CUPTI_SUCCESS;
 }
 
-CUptiResult pop_external(CUpti_ExternalCorrelationKind kind, std::uint64_t* id) {
+CUptiResult Activity::pop_external(CUpti_ExternalCorrelationKind kind, std::uint64_t* id) {
   if (!is_external_kind(kind)) return CUPTI_ERROR_INVALID_PARAMETER;
-  if (t_external.ids == nullptr || t_external.ids->by_kind[kind].empty()) {
-    return CUPTI_ERROR_QUEUE_EMPTY;
-  }
-  auto& ids = t_external.ids->by_kind[kind];
+  ExternalIds* const stacks = external_ids_of(this);
+  if (stacks == nullptr || stacks->by_kind[kind].empty()) return CUPTI_ERROR_QUEUE_EMPTY;
+  auto& ids = stacks->by_kind[kind];
   if (id != nullptr) *id = ids.back();
   ids.pop_back();
   return CUPTI_SUCCESS;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulator/faces/cupti_buffers.hpp"
 
+#include <pthread.h>
+
 #include <cstring>
 
 #include "simulator/core/clock.hpp"
@@ -12,6 +14,11 @@ void Buffers::set_callbacks(CUpti_BuffersCallbackRequestFunc request,
                             CUpti_BuffersCallbackCompleteFunc complete) noexcept {
   request_.store(request);
   complete_.store(complete);
+}
+
+void Buffers::set_callbacks(v2::BufferRequest request, v2::BufferComplete complete) noexcept {
+  request_v2_.store(request);
+  complete_v2_.store(complete);
 }
 
 void Buffers::put(const Record& record) {
@@ -50,11 +57,17 @@ Buffers::Step Buffers::fill(Buffer& full) {
 
 bool Buffers::request(OnRequest on_request) {
   const auto ask = request_.load();
+  const auto ask_v2 = request_v2_.load();
   Buffer buffer;
-  if (ask != nullptr) {
+  if (ask != nullptr || ask_v2 != nullptr) {
     const InClient in_client;
     const std::uint64_t start = now_ns();
-    ask(&buffer.data, &buffer.size, &buffer.max_records);
+    if (ask_v2 != nullptr) {
+      v2::BufferRequestInfo info{sizeof info};
+      ask_v2(&buffer.data, &buffer.size, &buffer.max_records, &info);
+    } else {
+      ask(&buffer.data, &buffer.size, &buffer.max_records);
+    }
     on_request(start, now_ns());
   }
   std::lock_guard lock(lock_);
@@ -69,7 +82,12 @@ bool Buffers::request(OnRequest on_request) {
 
 void Buffers::complete(const Buffer& buffer) {
   const InClient in_client;
-  if (const auto give = complete_.load()) give(nullptr, 0, buffer.data, buffer.size, buffer.used);
+  if (const auto give = complete_v2_.load()) {
+    v2::BufferCompleteInfo info{sizeof info, pthread_self(), nullptr, 0};
+    give(buffer.data, buffer.size, buffer.used, &info);
+  } else if (const auto give_v1 = complete_.load()) {
+    give_v1(nullptr, 0, buffer.data, buffer.size, buffer.used);
+  }
 }
 
 void Buffers::write(OnRequest on_request) {
@@ -104,7 +122,10 @@ void Buffers::reset() {
   current_ = {};
   spare_.clear();
   dropped_.store(0);
-  set_callbacks(nullptr, nullptr);
+  request_.store(nullptr);
+  complete_.store(nullptr);
+  request_v2_.store(nullptr);
+  complete_v2_.store(nullptr);
 }
 
 }  // namespace gpubusy::sim::cupti

@@ -2,16 +2,18 @@
 //
 // The client's buffers: asked for when there is a record to write, given back when full or flushed.
 // The client is called with no lock held, in the thread whose record needs a buffer or fills it.
+// Thread-safe.
 #pragma once
-
-#include <cupti.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <vector>
+
+#include "simulator/faces/cupti_v2.hpp"
 
 namespace gpubusy::sim::cupti {
 
@@ -35,12 +37,15 @@ class Buffers {
  public:
   void set_callbacks(CUpti_BuffersCallbackRequestFunc request,
                      CUpti_BuffersCallbackCompleteFunc complete) noexcept;
-  bool has_callbacks() const noexcept { return request_.load() != nullptr; }
+  void set_callbacks(v2::BufferRequest request, v2::BufferComplete complete) noexcept;
+  bool has_callbacks() const noexcept {
+    return request_.load() != nullptr || request_v2_.load() != nullptr;
+  }
 
   void put(const Record& record);
   // Moves what was put into buffers. Times at which the client was asked for one are given to
   // `on_request`.
-  using OnRequest = void (*)(std::uint64_t start_ns, std::uint64_t end_ns);
+  using OnRequest = const std::function<void(std::uint64_t start_ns, std::uint64_t end_ns)>&;
   void write(OnRequest on_request);
   // Gives the buffer back that is not full.
   void flush();
@@ -66,6 +71,8 @@ class Buffers {
   std::atomic<std::size_t> dropped_{0};
   std::atomic<CUpti_BuffersCallbackRequestFunc> request_{nullptr};
   std::atomic<CUpti_BuffersCallbackCompleteFunc> complete_{nullptr};
+  std::atomic<v2::BufferRequest> request_v2_{nullptr};
+  std::atomic<v2::BufferComplete> complete_v2_{nullptr};
 };
 
 }  // namespace gpubusy::sim::cupti

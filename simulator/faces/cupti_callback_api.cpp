@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUPTI: the callback API, versions, errors, and the ids of the driver's objects.
+#include <algorithm>
+#include <cstring>
+
 #include "simulator/faces/cupti_export.hpp"
 #include "simulator/faces/driver_handles.hpp"
 
@@ -44,7 +47,7 @@ SIM_CUPTI(cuptiSubscribe,
           (CUpti_SubscriberHandle * subscriber, CUpti_CallbackFunc callback, void* user_data),
           (subscriber, callback, user_data)) {
   if (subscriber == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  return subscribers().subscribe(subscriber, callback, user_data, nullptr, nullptr, 0);
+  return subscribers().subscribe(subscriber, callback, user_data, {});
 }
 
 SIM_CUPTI(cuptiSubscribe_v2,
@@ -52,12 +55,12 @@ SIM_CUPTI(cuptiSubscribe_v2,
            CUpti_SubscriberParams* params),
           (subscriber, callback, user_data, params)) {
   if (subscriber == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  if (params == nullptr) {
-    return subscribers().subscribe(subscriber, callback, user_data, nullptr, nullptr, 0);
+  v2::SubscriberParams known{};
+  if (params != nullptr) {
+    if (params->structSize < v2::kOldParamsSize) return CUPTI_ERROR_INVALID_PARAMETER;
+    std::memcpy(&known, params, std::min(params->structSize, sizeof known));
   }
-  if (params->structSize < CUpti_SubscriberParams_STRUCT_SIZE) return CUPTI_ERROR_INVALID_PARAMETER;
-  return subscribers().subscribe(subscriber, callback, user_data, params->subscriberName,
-                                 params->oldSubscriberName, params->oldSubscriberSize);
+  return subscribers().subscribe(subscriber, callback, user_data, known);
 }
 
 SIM_CUPTI(cuptiUnsubscribe, (CUpti_SubscriberHandle subscriber), (subscriber)) {
@@ -131,7 +134,7 @@ SIM_CUPTI(cuptiGetCallbackName, (CUpti_CallbackDomain domain, uint32_t id, const
 
 SIM_CUPTI(cuptiGetVersion, (uint32_t * version), (version)) {
   if (version == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
-  *version = CUPTI_API_VERSION;
+  *version = has_v2() ? v2::kApiVersion : CUPTI_API_VERSION;
   return CUPTI_SUCCESS;
 }
 

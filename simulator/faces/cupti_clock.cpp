@@ -102,16 +102,16 @@ std::uint64_t RecordClock::convert(std::uint64_t simulated_ns) const noexcept {
 }
 
 void DeviceClockError::start(std::uint64_t now_ns) noexcept {
-  if (start_ns_ != 0) return;
-  start_ns_ = now_ns;
-  const Parameters& p = simulation().parameters;
-  any_ = p.cupti_clock_offset_us != 0 || p.cupti_clock_drift_ppm != 0 || p.cupti_clock_jump_us != 0;
+  std::uint64_t none = 0;
+  start_ns_.compare_exchange_strong(none, now_ns);
 }
 
 std::uint64_t DeviceClockError::apply(std::uint64_t time_ns) const noexcept {
-  if (!any_) return time_ns;
   const Parameters& p = simulation().parameters;
-  const auto elapsed = static_cast<double>(static_cast<std::int64_t>(time_ns - start_ns_));
+  if (p.cupti_clock_offset_us == 0 && p.cupti_clock_drift_ppm == 0 && p.cupti_clock_jump_us == 0) {
+    return time_ns;
+  }
+  const auto elapsed = static_cast<double>(static_cast<std::int64_t>(time_ns - start_ns_.load()));
   double error = p.cupti_clock_offset_us * 1e3 + elapsed * p.cupti_clock_drift_ppm * 1e-6;
   if (elapsed >= p.cupti_clock_jump_s * 1e9) error += p.cupti_clock_jump_us * 1e3;
   return time_ns + static_cast<std::uint64_t>(static_cast<std::int64_t>(error));

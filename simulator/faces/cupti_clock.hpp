@@ -43,14 +43,14 @@ class RecordClock {
 };
 
 // How wrong the device's clock is, by the parameters cupti_clock_*.
+// Thread-safe.
 class DeviceClockError {
  public:
   void start(std::uint64_t now_ns) noexcept;  // the first call counts
   std::uint64_t apply(std::uint64_t time_ns) const noexcept;
 
  private:
-  std::uint64_t start_ns_ = 0;
-  bool any_ = false;
+  std::atomic<std::uint64_t> start_ns_{0};
 };
 
 }  // namespace gpubusy::sim::cupti

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulator/faces/cupti_records.hpp"
 
+#include <cstring>
+
 #include <unistd.h>
 
 #include "simulator/core/simulation.hpp"
@@ -254,6 +256,29 @@ std::size_t record_size(std::uint32_t kind) noexcept {
     default:
       return 0;
   }
+}
+
+CUptiResult next_record(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) noexcept {
+  if (buffer == nullptr || record == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
+  const auto kind_at = [](const void* place) {
+    std::uint32_t kind;
+    std::memcpy(&kind, place, sizeof kind);
+    return kind;
+  };
+  auto* next = buffer;
+  if (*record != nullptr) {
+    const std::size_t size = record_size(kind_at(*record));
+    if (size == 0) return CUPTI_ERROR_INVALID_KIND;
+    next = reinterpret_cast<std::uint8_t*>(*record) + size;
+  }
+  const std::size_t left =
+      next >= buffer + valid ? 0 : static_cast<std::size_t>(buffer + valid - next);
+  if (left < sizeof(std::uint32_t)) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  const std::size_t size = record_size(kind_at(next));
+  if (size == 0) return CUPTI_ERROR_INVALID_KIND;
+  if (left < size) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  *record = reinterpret_cast<CUpti_Activity*>(next);
+  return CUPTI_SUCCESS;
 }
 
 }  // namespace gpubusy::sim::cupti

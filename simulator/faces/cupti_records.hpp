@@ -57,4 +57,7 @@ Record make_record(const Unfinished& item, const Times& times, bool concurrent_k
 // Of a record of that kind; 0: there are no such records.
 std::size_t record_size(std::uint32_t kind) noexcept;
 
+// As cuptiActivityGetNextRecord.
+CUptiResult next_record(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) noexcept;
+
 }  // namespace gpubusy::sim::cupti

@@ -15,30 +15,40 @@ CUcontext handle_of(Context* context) { return reinterpret_cast<CUcontext>(conte
 }  // namespace
 
 CUptiResult Subscribers::subscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback,
-                                   void* user_data, const char* name, char* old_name,
-                                   std::size_t old_size) {
+                                   void* user_data, const v2::SubscriberParams& params) {
   const Parameters& p = simulation().parameters;
   const char* holder = p.cupti_holder.empty() ? nullptr : p.cupti_holder.c_str();
+  // A library that does not know the field does not look at it.
+  const bool allows_others =
+      has_v2() && params.struct_size > v2::kOldParamsSize && params.allow_multiple != 0;
   std::lock_guard lock(lock_);
   int free = -1, taken = 0;
+  bool others_allowed = allows_others;
   for (int i = kMaxSubscribers - 1; i >= 0; --i) {
     const CUpti_SubscriberHandle other = subscribers_[i].load();
     if (other == nullptr) {
       free = i;
     } else {
       ++taken;
+      others_allowed = other->allows_others;
       if (holder == nullptr) holder = other->name;
     }
   }
-  if (old_name != nullptr && holder != nullptr) snprintf(old_name, old_size, "%s", holder);
-  if (!p.cupti_holder.empty() || free < 0 || taken >= static_cast<int>(p.cupti_subscribers)) {
+  if (params.old_name != nullptr && holder != nullptr) {
+    snprintf(params.old_name, params.old_size, "%s", holder);
+  }
+  const int most = allows_others ? kMaxSubscribers : static_cast<int>(p.cupti_subscribers);
+  if (!p.cupti_holder.empty() || taken >= most || others_allowed != allows_others ||
+      (allows_others && activity().is_in_use())) {
     return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   }
   auto* subscriber = new CUpti_Subscriber_st;
   subscriber->callback = callback;
   subscriber->user_data = user_data;
   snprintf(subscriber->name, sizeof subscriber->name, "CUPTI for %s",
-           name != nullptr ? name : "unknown");
+           params.name != nullptr ? params.name : "unknown");
+  subscriber->allows_others = allows_others;
+  if (has_v2()) subscriber->activity = std::make_unique<Activity>(common());
   subscribers_[free].store(subscriber);
   *handle = subscriber;
   return CUPTI_SUCCESS;
@@ -58,8 +68,8 @@ CUptiResult Subscribers::unsubscribe(CUpti_SubscriberHandle handle) {
     for (auto& subscriber : subscribers_) {
       if (subscriber.load() == handle) subscriber.store(nullptr);
     }
-    handle->is_subscribed.store(false);
   }
+  if (handle->activity != nullptr) handle->activity->reset();
   update_observer();
   return CUPTI_SUCCESS;
 }
@@ -70,10 +80,42 @@ void Subscribers::unsubscribe_all() {
   }
 }
 
+int Subscribers::count() const noexcept {
+  int count = 0;
+  for (const auto& subscriber : subscribers_) count += subscriber.load() != nullptr;
+  return count;
+}
+
+int Subscribers::state() const noexcept {
+  for (const auto& subscriber : subscribers_) {
+    const CUpti_SubscriberHandle handle = subscriber.load();
+    if (handle != nullptr) return handle->allows_others ? 1 : 0;
+  }
+  return 2;
+}
+
+bool Subscribers::any_own_activity() const noexcept {
+  for (const auto& subscriber : subscribers_) {
+    const CUpti_SubscriberHandle handle = subscriber.load();
+    if (handle == nullptr || handle->activity == nullptr) continue;
+    if (handle->allows_others || handle->activity->is_in_use()) return true;
+  }
+  return false;
+}
+
+bool Subscribers::any_enabled(CUpti_CallbackDomain domain, std::uint32_t id) const noexcept {
+  for (const auto& subscriber : subscribers_) {
+    const CUpti_SubscriberHandle handle = subscriber.load();
+    if (handle != nullptr && handle->enabled[domain][id].load()) return true;
+  }
+  return false;
+}
+
 bool Subscribers::any_enabled() const noexcept {
   for (const auto& subscriber : subscribers_) {
     const CUpti_SubscriberHandle handle = subscriber.load();
     if (handle == nullptr) continue;
+    if (handle->activity != nullptr && handle->activity->any_enabled()) return true;
     for (const auto& domain : handle->enabled) {
       for (const auto& callback : domain) {
         if (callback.load(std::memory_order_relaxed)) return true;

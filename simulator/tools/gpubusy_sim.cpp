@@ -172,8 +172,12 @@ int main(int argc, char** argv) {
   // Where the library is found by the names of those that it replaces.
   const std::string names = library.substr(0, library.rfind('/')) + "/gpubusy-sim";
   append("LD_PRELOAD", library, ':');
-  const std::string cupti = names + "/libcupti.so.13";
+  // A newer CUPTI has more names.
+  const bool newer = loaded.values.cupti_api >= 13.3;
+  const std::string cupti_dir = newer ? names + "/cupti-13.5" : names;
+  const std::string cupti = cupti_dir + "/libcupti.so.13";
   if (access(cupti.c_str(), R_OK) == 0) append("LD_PRELOAD", cupti, ':');
+  if (newer) append("LD_LIBRARY_PATH", cupti_dir, ':');
   append("LD_LIBRARY_PATH", names, ':');
   // Triton looks for a file of that name itself, also when the library is already loaded.
   set("TRITON_LIBCUDA_PATH", names);
