@@ -5,7 +5,7 @@ if(NOT TARGET gpubusy_sim_cupti)
   return()
 endif()
 add_executable(gpubusy_sim_cupti_tests
-  cupti_buffers.cpp cupti_parameters.cpp cupti_records.cpp cupti_subscribers.cpp)
+  cupti_buffers.cpp cupti_parameters.cpp cupti_records.cpp cupti_subscribers.cpp cupti_v2.cpp)
 target_link_libraries(gpubusy_sim_cupti_tests PRIVATE
   gpubusy_sim_cupti GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})
 
@@ -21,7 +21,14 @@ function(gpubusy_add_cupti_test name filter)
   # They compare host times.
   set_tests_properties(simulator.${name} PROPERTIES RUN_SERIAL ON TIMEOUT 120)
 endfunction()
-gpubusy_add_cupti_test(cupti CuptiRecords.*:CuptiBuffers.*:CuptiSubscribers.*)
+gpubusy_add_cupti_test(cupti CuptiRecords.*:CuptiBuffers.*:CuptiSubscribers.*:CuptiV2Missing.*)
+gpubusy_add_cupti_test(cupti_v2 CuptiV2.* cupti_api=13.5)
+gpubusy_add_cupti_test(cupti_v2_wrong_clock CuptiV2WrongClock.* cupti_api=13.5
+                       cupti_clock_drift_ppm=10000)
+# Who uses the functions of before sees the CUPTI of before, but for its version.
+gpubusy_add_cupti_test(cupti_v2_old_client
+  CuptiRecords.*:CuptiBuffers.*:CuptiSubscribers.*-*.NamesAndVersions:*.IsFoundByName
+  cupti_api=13.5)
 gpubusy_add_cupti_test(cupti_subscription_forbidden CuptiForbiddenSubscription.*
                        fail=cuptiSubscribe@1=35)
 gpubusy_add_cupti_test(cupti_activity_forbidden CuptiForbiddenActivity.*
