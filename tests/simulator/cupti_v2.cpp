@@ -326,8 +326,11 @@ TEST_F(CuptiV2, FlushPeriodIsForAll) {
   B::enable({kKernel});
   ASSERT_CUPTI(cuptiActivityFlushPeriod(5));
   for (int i = 0; i < 3; ++i) launch(sim_1ms, nullptr);
-  const timespec pause{0, 100'000'000};
-  nanosleep(&pause, nullptr);
+  const Clock waited;
+  while (waited.ms() < 5000 && (A::kernels().size() < 2 || B::kernels().size() < 2)) {
+    const timespec pause{0, 5'000'000};
+    nanosleep(&pause, nullptr);
+  }
   // The last one's buffer is full only when there is another record.
   EXPECT_EQ(A::kernels().size(), 2u);
   EXPECT_EQ(B::kernels().size(), 2u);
