@@ -23,6 +23,8 @@ function(gpubusy_add_cupti_test name filter)
 endfunction()
 gpubusy_add_cupti_test(cupti CuptiRecords.*:CuptiBuffers.*:CuptiSubscribers.*:CuptiV2Missing.*)
 gpubusy_add_cupti_test(cupti_v2 CuptiV2.* cupti_api=13.5)
+gpubusy_add_cupti_test(cupti_v2_forbidden CuptiV2Forbidden.* cupti_api=13.5
+                       fail=cuptiActivityEnable_v2@1=35)
 gpubusy_add_cupti_test(cupti_v2_wrong_clock CuptiV2WrongClock.* cupti_api=13.5
                        cupti_clock_drift_ppm=10000)
 # Who uses the functions of before sees the CUPTI of before, but for its version.

@@ -42,6 +42,7 @@ class CuptiV2 : public DeviceTest {
     EXPECT_CUPTI(cuptiFinalize());
   }
 };
+using CuptiV2Forbidden = CuptiV2;
 using CuptiV2WrongClock = CuptiV2;
 using CuptiV2Missing = CuptiTest;
 
@@ -655,6 +656,15 @@ TEST_F(CuptiV2, ThreadsAndComingAndGoing) {
   EXPECT_EQ(correlations(A::kernels()), correlations(B::kernels()));
   // Those of the visitor are each there once at most.
   expect_each_once(C::kernels());
+}
+
+TEST_F(CuptiV2Forbidden, IsRefused) {
+  A::subscribe();
+  EXPECT_EQ(api().cuptiActivityEnable_v2(A::handle, kKernel, nullptr),
+            CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+  launches(1);
+  synchronise_and_flush();
+  EXPECT_TRUE(A::delivered.empty());
 }
 
 // ---- without it

@@ -130,7 +130,8 @@ def check(trace):
     check_links(trace)
 
 
-def test_two_windows_with_everything(torch_script, tmp_path):
+@pytest.mark.parametrize("version", [13, 13.5])
+def test_two_windows_with_everything(torch_script, tmp_path, version):
     run = torch_script(PROFILED + """
 with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
              schedule=schedule(wait=1, warmup=1, active=3, repeat=2), on_trace_ready=ready,
@@ -139,7 +140,7 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
         step()
         p.step()
 print(count)
-""")
+""", cupti_api=version)
     assert run.stdout.split() == ["2"]
     seen = set()
     for number in (1, 2):
@@ -270,6 +271,49 @@ ready(p)
     # It would get records without a subscription, but does not ask for them.
     assert not trace.work and not trace.calls
     assert trace.category("cpu_op")
+
+
+SUBSCRIBER = """
+import ctypes
+cupti = ctypes.CDLL("libcupti.so.13")
+class Params(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("old", ctypes.c_char_p),
+                ("old_size", ctypes.c_size_t), ("allow", ctypes.c_uint8 * 8)]
+callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)(
+    lambda *_: None)
+def subscribe():
+    handle = ctypes.c_void_p()
+    params = Params(ctypes.sizeof(Params), b"other", None, 0, (1,))
+    return cupti.cuptiSubscribe_v2(ctypes.byref(handle), callback, None, ctypes.byref(params))
+"""
+
+
+def test_a_newer_subscriber_keeps_it_out(torch_script, tmp_path):
+    """Kineto has the old functions, which the new ones exclude: it sees no device for ever."""
+    run = torch_script(PROFILED + SUBSCRIBER + """
+print(subscribe())
+with profile() as p:
+    step()
+ready(p)
+print(subscribe())
+""", cupti_api=13.5)
+    assert run.stdout.split() == ["0", "0"]
+    trace = Trace(tmp_path / "trace1.json", run.log)
+    assert not trace.work and not trace.calls
+    assert trace.category("cpu_op")
+
+
+def test_it_keeps_newer_subscribers_out(torch_script, tmp_path):
+    run = torch_script(PROFILED + SUBSCRIBER + """
+for window in range(2):
+    with profile() as p:
+        step()
+    ready(p)
+    print(subscribe())
+""", cupti_api=13.5)
+    assert run.stdout.split() == ["39", "39"]
+    for number in (1, 2):
+        check(Trace(tmp_path / f"trace{number}.json", run.log))
 
 
 def test_a_slow_device_clock_loses_kernels_of_later_windows(torch_script, tmp_path):
