@@ -29,18 +29,20 @@ struct ExternalIds {
                        [](const auto& ids) { return ids.empty(); });
   }
 };
-struct ExternalIdsHolder {
-  std::vector<ExternalIds>* ids = nullptr;
-  ~ExternalIdsHolder() {
-    delete ids;
-    ids = nullptr;
+// Has no destructor: calls are recorded after those of the thread have run.
+constinit thread_local std::vector<ExternalIds>* t_external = nullptr;
+struct ExternalIdsEnd {
+  bool used = false;
+  ~ExternalIdsEnd() {
+    delete t_external;
+    t_external = nullptr;
   }
 };
-thread_local ExternalIdsHolder t_external;
+thread_local ExternalIdsEnd t_external_end;
 
 ExternalIds* external_ids_of(const Activity* owner) {
-  if (t_external.ids == nullptr) return nullptr;
-  for (ExternalIds& ids : *t_external.ids) {
+  if (t_external == nullptr) return nullptr;
+  for (ExternalIds& ids : *t_external) {
     if (ids.owner == owner) return &ids;
   }
   return nullptr;
@@ -354,12 +356,15 @@ void Activity::reset() {
 
 CUptiResult Activity::push_external(CUpti_ExternalCorrelationKind kind, std::uint64_t id) {
   if (!is_external_kind(kind)) return CUPTI_ERROR_INVALID_PARAMETER;
-  if (t_external.ids == nullptr) t_external.ids = new std::vector<ExternalIds>;
+  if (t_external == nullptr) {
+    t_external = new std::vector<ExternalIds>;
+    t_external_end.used = true;
+  }
   ExternalIds* ids = external_ids_of(this);
   if (ids == nullptr) {
     // Clients come and go.
-    std::erase_if(*t_external.ids, [](const ExternalIds& other) { return other.empty(); });
-    ids = &t_external.ids->emplace_back();
+    std::erase_if(*t_external, [](const ExternalIds& other) { return other.empty(); });
+    ids = &t_external->emplace_back();
     ids->owner = this;
   }
   ids->by_kind[kind].push_back(id);

@@ -200,6 +200,29 @@ TEST_F(CuptiV2, ExternalIdsAreOfOne) {
   EXPECT_TRUE(C::records<Record>(kKind).empty());
 }
 
+struct CallsAtItsEnd {
+  bool used = false;
+  ~CallsAtItsEnd() { EXPECT_CUDA(cudaGetLastError()); }
+};
+thread_local CallsAtItsEnd t_calls_at_its_end;
+
+// Calls go on when the ids of a thread, which were there later than other things, are gone.
+TEST_F(CuptiV2, ExternalIdsEndWithTheirThread) {
+  A::subscribe();
+  A::enable({CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_RUNTIME});
+  std::thread([] {
+    t_calls_at_its_end.used = true;
+    EXPECT_CUPTI(api().cuptiActivityPushExternalCorrelationId_v2(
+        A::handle, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, 11));
+    EXPECT_CUDA(cudaGetLastError());
+  }).join();
+  ASSERT_CUPTI(cuptiActivityFlushAll(0));
+  EXPECT_EQ(A::runtime_calls().size(), 2u);
+  EXPECT_EQ(A::records<CUpti_ActivityExternalCorrelation>(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION)
+                .size(),
+            1u);
+}
+
 // ---- clocks
 
 constexpr std::uint64_t kAheadNs = 3'600'000'000'000;
