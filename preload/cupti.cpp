@@ -56,12 +56,15 @@ CUPTI_HOOK(cuptiActivityEnableRuntimeApi, (std::uint32_t id, std::uint8_t enable
 CUPTI_HOOK(cuptiActivityEnableDriverApi, (std::uint32_t id, std::uint8_t enable), (id, enable),
            app_enables_function(real, false, id, enable, caller))
 
+CUPTI_HOOK(cuptiActivityRegisterCallbacks_v2, (void* a, void* b, void* c, void* d), (a, b, c, d),
+           app_uses_its_own(real, a, b, c, d, "cuptiActivityRegisterCallbacks_v2", caller))
+CUPTI_HOOK(cuptiActivityEnable_v2, (void* a, void* b, void* c, void* d), (a, b, c, d),
+           app_uses_its_own(real, a, b, c, d, "cuptiActivityEnable_v2", caller))
+
 // Their parameters are pointers and integers, four at most.
 #define CUPTI_FOR_GOOD(symbol)                                                        \
   CUPTI_HOOK(symbol, (void* a, void* b, void* c, void* d), (a, b, c, d),              \
              app_uses_for_good(real, a, b, c, d, #symbol, caller))
-CUPTI_FOR_GOOD(cuptiActivityRegisterCallbacks_v2)
-CUPTI_FOR_GOOD(cuptiActivityEnable_v2)
 CUPTI_FOR_GOOD(cuptiProfilerInitialize)
 CUPTI_FOR_GOOD(cuptiRangeProfilerEnable)
 CUPTI_FOR_GOOD(cuptiPCSamplingEnable)

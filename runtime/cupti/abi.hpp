@@ -135,12 +135,21 @@ using Timestamp = std::uint64_t (*)();
 using Callback = void (*)(void* user, std::uint32_t domain, std::uint32_t id, const void* data);
 using Subscriber = void*;
 
-struct SubscriberParams {  // CUpti_SubscriberParams up to 13.1
+struct SubscriberParams {  // CUpti_SubscriberParams
   std::size_t size;
   const char* name;
   char* old_name;
   std::size_t old_name_size;
+  // from 13.2 on, if `size` says that it is there
+  std::uint8_t allow_multiple;
+  std::uint8_t padding[7];
 };
+inline constexpr std::size_t kOldParamsSize = offsetof(SubscriberParams, allow_multiple);
+// Of each subscriber's own, from 13.3 on; the last parameter is not used.
+using SubscriberBufferRequest = void (*)(std::uint8_t** buffer, std::size_t* size,
+                                         std::size_t* max_records, void* info);
+using SubscriberBufferComplete = void (*)(std::uint8_t* buffer, std::size_t size,
+                                          std::size_t valid, void* info);
 inline constexpr std::size_t kOldNameSize = 64;
 
 }  // namespace gpubusy::runtime::cupti

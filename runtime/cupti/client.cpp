@@ -43,9 +43,12 @@ struct App {
   std::uint64_t contexts = 0;  // … for one context, by kind
   std::uint64_t functions[2][kFunctionIds / 64] = {};  // enabled one by one, of driver and runtime
   int subscribers = 0;
+  int multiple = 0;  // … of these, that allow others beside them
+  Subscriber allowing[8] = {};  // … which these are
   int calls = 0;  // its threads inside CUPTI
   std::uint64_t last_call_ns = 0;
   bool flushed = true;  // by force, since its last kind went: all of its records are out
+  bool process_wide = false;  // it used activities, or a subscriber, that allow no others
   bool for_good = false;  // it uses a part of CUPTI whose end is not seen
   bool changed_clock = false;
 };
@@ -74,6 +77,13 @@ constinit std::atomic<std::uint64_t> g_last_retry_ns{0};
 // Rises before the program's cuptiFinalize: ids that were pushed before are gone.
 constinit std::atomic<std::uint32_t> g_generation{1};
 constinit std::atomic<int> g_notices{0};
+// Ours, one of perhaps several, while recording is on; none where CUPTI knows one client only.
+constinit std::atomic<Subscriber> g_subscriber{nullptr};
+constinit bool g_never_own = false, g_was_own = false;  // under g_lock
+
+Activities activities(const Library& l) noexcept {
+  return {l, g_subscriber.load(std::memory_order_acquire)};
+}
 // Whether what CUPTI writes now is for us; also between our windows, for what came late.
 constinit std::atomic<bool> g_ours{false};
 // The program's callbacks, which ours call on while CUPTI is the program's.
@@ -166,6 +176,17 @@ void complete_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buff
   }
 }
 
+void request_own_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records,
+                        void*) {
+  *max_records = 0;
+  *buffer = take_buffer();
+  *size = *buffer == nullptr ? 0 : kBufferBytes;
+}
+
+void complete_own_buffer(std::uint8_t* buffer, std::size_t, std::size_t valid, void*) {
+  if (is_our_buffer(buffer)) give_back_full(buffer, valid);
+}
+
 void no_callback(void*, std::uint32_t, std::uint32_t, const void*) {}
 
 // ---- notices: each change once
@@ -227,7 +248,27 @@ void take_out(const Library& l, bool forced) noexcept {
 
 void switch_off(const Library& l) noexcept {
   g_on.store(false, std::memory_order_seq_cst);
-  for (const std::uint32_t kind : kKinds) l.disable(kind);
+  const Activities cupti = activities(l);
+  for (const std::uint32_t kind : kKinds) cupti.disable(kind);
+}
+
+// What was pushed by it went with it.
+void end_own_subscription(const Library& l) noexcept {
+  const Subscriber ours = g_subscriber.exchange(nullptr);
+  if (ours == nullptr) return;
+  g_generation.fetch_add(1, std::memory_order_acq_rel);
+  l.unsubscribe(ours);
+}
+
+Result begin_own_subscription(const Library& l, char* holder, std::size_t size) noexcept {
+  SubscriberParams params{sizeof params, "gpubusy", holder, size, 1, {}};
+  Subscriber subscriber = nullptr;
+  const Result result = l.subscribe_named(&subscriber, no_callback, nullptr, &params);
+  holder[size - 1] = '\0';
+  if (result != kSuccess) return result;
+  g_subscriber.store(subscriber, std::memory_order_release);
+  g_generation.fetch_add(1, std::memory_order_acq_rel);
+  return kSuccess;
 }
 
 // Is anybody subscribed whose calls we do not see? Activities would work, but not to both.
@@ -237,7 +278,7 @@ Result probe(const Library& l, char* holder, std::size_t size) noexcept {
   Subscriber subscriber = nullptr;
   Result result;
   if (l.subscribe_named != nullptr) {
-    SubscriberParams params{sizeof params, "gpubusy", holder, size};
+    SubscriberParams params{kOldParamsSize, "gpubusy", holder, size, 0, {}};
     result = l.subscribe_named(&subscriber, no_callback, nullptr, &params);
     holder[size - 1] = '\0';
   } else {
@@ -249,10 +290,26 @@ Result probe(const Library& l, char* holder, std::size_t size) noexcept {
 
 bool switch_on(const Library& l) noexcept {
   char holder[kOldNameSize + 1] = "";
-  if (const Result result = probe(l, holder, kOldNameSize)) {
-    refuse("a subscriber", result, holder);
+  // As one of several subscribers where that can be; it does not go together with activities of the
+  // whole process, once the program has used those.
+  bool own = l.has_own() && !g_app.process_wide && !g_never_own;
+  Result begun = kSuccess;
+  if (own && g_subscriber.load(std::memory_order_relaxed) == nullptr) {
+    begun = begin_own_subscription(l, holder, kOldNameSize);
+    if (begun != kSuccess && begun != kMultipleSubscribers) {
+      g_never_own = true;  // the driver is older than CUPTI
+      own = false;
+    }
+  }
+  if (!own) {
+    end_own_subscription(l);
+    begun = probe(l, holder, kOldNameSize);
+  }
+  if (begun != kSuccess) {
+    refuse("a subscriber", begun, holder);
     return false;
   }
+  const Activities cupti = activities(l);
   {
     const Harvest lock(kPatient);
     if (!lock) {
@@ -260,7 +317,8 @@ bool switch_on(const Library& l) noexcept {
       return false;
     }
     std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
-    if (g_app.changed_clock || epoch == 0) {
+    if (g_app.changed_clock || epoch == 0 || own != g_was_own) {
+      g_was_own = own;
       g_app.changed_clock = false;
       g_epoch.store(++epoch, std::memory_order_release);
       g_clocks[epoch % 2].restart(epoch);
@@ -269,9 +327,10 @@ bool switch_on(const Library& l) noexcept {
       say("CUPTI could not be switched on: there is no memory for its buffers");
       return false;
     }
-    g_clocks[epoch % 2].sample(l);
+    g_clocks[epoch % 2].sample(cupti);
   }
-  Result result = l.register_callbacks(request_buffer, complete_buffer);
+  Result result = own ? l.register_own(g_subscriber.load(), request_own_buffer, complete_own_buffer)
+                      : l.register_callbacks(request_buffer, complete_buffer);
   if (result != kSuccess) {
     refuse("buffers", result, "");
     return false;
@@ -282,7 +341,7 @@ bool switch_on(const Library& l) noexcept {
   g_ours.store(true, std::memory_order_seq_cst);
   g_on.store(true, std::memory_order_seq_cst);
   for (const std::uint32_t kind : kKinds) {
-    result = l.enable(kind);
+    result = cupti.enable(kind);
     if (result == kSuccess || !is_needed(kind)) continue;
     switch_off(l);
     char what[40];
@@ -302,22 +361,22 @@ bool read_buffers(int attempts) noexcept {
   Clock& clock = g_clocks[g_epoch.load(std::memory_order_relaxed) % 2];
   // Once CUPTI is the program's, its clock may be too.
   const bool ours = g_ours.load(std::memory_order_relaxed);
+  const Activities cupti = activities(*l);
   constexpr std::uint64_t kFreshNs = 1'000'000;
   FullBuffer buffer;
   while (next_full_buffer(buffer)) {
-    if (ours && now_ns() - clock.newest_ns() > kFreshNs) clock.sample(*l);
+    if (ours && now_ns() - clock.newest_ns() > kFreshNs) clock.sample(cupti);
     const Clock& its = g_clocks[buffer.epoch % 2];
     if (its.epoch() == buffer.epoch) {
-      g_came_in.fetch_add(g_translator.translate(*l, its, buffer, *self),
+      g_came_in.fetch_add(g_translator.translate(*l, cupti, its, buffer, *self),
                           std::memory_order_relaxed);
     } else {
       say("activities of CUPTI's came too late to be converted: their calls have no device times");
     }
     release_buffer(buffer);
   }
-  std::size_t dropped = 0;
-  if (ours && l->take_dropped != nullptr &&
-      l->take_dropped(nullptr, 0, &dropped) == kSuccess && dropped != 0) {
+  const std::size_t dropped = ours ? cupti.take_dropped() : 0;
+  if (dropped != 0) {
     recording::DroppedRecord r{};
     r.header.type = recording::RecordType::kDropped;
     r.header.value = dropped < 0xffffffffu ? static_cast<std::uint32_t>(dropped) : 0xffffffffu;
@@ -344,7 +403,9 @@ void yield_to(const void* caller, const char* call) noexcept {
   if (!g_ours.load(std::memory_order_relaxed) || l == nullptr) return;
   const bool was_on = is_on();
   if (was_on) switch_off(*l);
-  take_out(*l, true);
+  // A flush is everybody's: by force it would spoil the records of other subscribers.
+  take_out(*l, g_subscriber.load(std::memory_order_relaxed) == nullptr);
+  end_own_subscription(*l);
   g_ours.store(false, std::memory_order_seq_cst);
   give_up_pending();  // nothing more will come
   g_state.store(State::kYielded);
@@ -400,6 +461,8 @@ class AppCall {
   const bool watched_;
   bool counted_ = false;
 };
+
+constexpr Takes takes_if(bool takes) noexcept { return takes ? Takes::kYes : Takes::kNo; }
 
 std::uint64_t bit_of(std::uint32_t kind) noexcept {
   return kind < 64 ? std::uint64_t{1} << kind : std::uint64_t{1} << 63;
@@ -494,6 +557,7 @@ void finish() noexcept {
   // Later calls of the program's are not watched any more: CUPTI is its.
   g_ours.store(false, std::memory_order_seq_cst);
   g_state.store(State::kNever);
+  if (const Library* l = library()) end_own_subscription(*l);
 }
 
 void push(ThreadState& thread, std::uint32_t correlation, bool outermost) noexcept {
@@ -504,9 +568,7 @@ void push(ThreadState& thread, std::uint32_t correlation, bool outermost) noexce
     thread.external_ids = 0;
   }
   if (outermost && thread.external_ids > 0) pop(thread, 0);
-  if (l.push_external(kOurExternalKind, our_external_id(correlation)) == kSuccess) {
-    ++thread.external_ids;
-  }
+  if (activities(l).push(our_external_id(correlation)) == kSuccess) ++thread.external_ids;
 }
 
 void pop(ThreadState& thread, std::uint32_t correlation) noexcept {
@@ -518,9 +580,10 @@ void pop(ThreadState& thread, std::uint32_t correlation) noexcept {
   while (thread.external_ids > 0) {
     --thread.external_ids;
     std::uint64_t id = 0;
-    if (l.pop_external(kOurExternalKind, &id) != kSuccess) return;
+    const Activities cupti = activities(l);
+    if (cupti.pop(&id) != kSuccess) return;
     if (!is_our_external_id(id)) {
-      l.push_external(kOurExternalKind, id);  // somebody else's
+      cupti.push(id);  // somebody else's
       return;
     }
     // One above it is of a call that was left by longjmp.
@@ -543,7 +606,14 @@ bool harvest(bool flush) noexcept {
     }
     pthread_mutex_unlock(&g_lock);
   }
-  return read_buffers(1);
+  const bool complete = read_buffers(1);
+  if (complete && !is_on() && g_subscriber.load(std::memory_order_relaxed) != nullptr &&
+      pthread_mutex_trylock(&g_lock) == 0) {
+    // A subscription is not kept between windows.
+    if (!is_on()) end_own_subscription(*l);
+    pthread_mutex_unlock(&g_lock);
+  }
+  return complete;
 }
 
 void harvest_if_due(std::uint64_t time_ns) noexcept {
@@ -577,6 +647,7 @@ void forget_after_fork() noexcept {
   g_on.store(false);
   g_ours.store(false);
   g_app = App{};
+  g_subscriber.store(nullptr);
   g_app_request.store(nullptr);
   g_app_complete.store(nullptr);
   g_app_buffers.store(0);
@@ -611,7 +682,9 @@ Result app_registers(Result (*real)(BufferRequest, BufferComplete), BufferReques
     g_app_request.store(request_before);
     g_app_complete.store(complete_before);
   }
-  call.end([](App&) {});
+  call.end([&](App& app) {
+    if (result == kSuccess) app.process_wide = true;
+  });
   return result;
 }
 
@@ -620,6 +693,7 @@ Result app_enables(Result (*real)(std::uint32_t), std::uint32_t kind, const void
   const Result result = real(kind);
   call.end([&](App& app) {
     if (result != kSuccess) return;
+    app.process_wide = true;
     app.kinds |= bit_of(kind);
     forget_functions(app, kind);
   });
@@ -631,7 +705,9 @@ Result app_enables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext conte
   AppCall call(caller, "cuptiActivityEnableContext", Takes::kYes);
   const Result result = real(context, kind);
   call.end([&](App& app) {
-    if (result == kSuccess) app.contexts |= bit_of(kind);
+    if (result != kSuccess) return;
+    app.process_wide = true;
+    app.contexts |= bit_of(kind);
   });
   return result;
 }
@@ -644,6 +720,7 @@ Result app_enables_function(Result (*real)(std::uint32_t, std::uint8_t), bool ru
   const Result result = real(id, enable);
   call.end([&](App& app) {
     if (result != kSuccess || id >= kFunctionIds) return;
+    app.process_wide = true;
     std::uint64_t& word = app.functions[runtime][id / 64];
     const std::uint64_t bit = std::uint64_t{1} << id % 64;
     const bool kind_is_on = (app.kinds & bit_of(runtime ? kRuntime : kDriver)) != 0;
@@ -668,6 +745,7 @@ Result app_disables(Result (*real)(std::uint32_t), std::uint32_t kind, const voi
     // What it had not enabled was ours.
     const Library* l = library();
     if (!is_on() || l == nullptr) return;
+    if (activities(*l).is_own()) return;
     for (const std::uint32_t k : kKinds) {
       if (k == kind) l->enable(kind);
     }
@@ -702,31 +780,62 @@ Result app_flushes(Result (*real)(std::uint32_t), std::uint32_t flag, const void
 Result app_sets_clock(Result (*real)(Timestamp), Timestamp clock, const void* caller) {
   AppCall call(caller, "cuptiActivityRegisterTimestampCallback", Takes::kYes);
   const Result result = real(clock);
-  call.end([](App& app) { app.changed_clock = true; });
+  call.end([&](App& app) {
+    app.changed_clock = true;
+    if (result == kSuccess) app.process_wide = true;
+  });
   return result;
 }
 
 Result app_subscribes(Result (*real)(Subscriber*, Callback, void*), Subscriber* subscriber,
                       Callback callback, void* user, const void* caller) {
-  AppCall call(caller, "", Takes::kNo);
+  // One that wants CUPTI alone would be refused while we have a subscriber.
+  AppCall call(caller, "cuptiSubscribe", takes_if(g_subscriber.load() != nullptr));
   const Result result = real(subscriber, callback, user);
-  call.end([&](App& app) { app.subscribers += result == kSuccess; });
+  call.end([&](App& app) {
+    if (result != kSuccess) return;
+    ++app.subscribers;
+    app.process_wide = true;
+  });
   return result;
 }
 
 Result app_subscribes_named(Result (*real)(Subscriber*, Callback, void*, SubscriberParams*),
                             Subscriber* subscriber, Callback callback, void* user,
                             SubscriberParams* params, const void* caller) {
-  AppCall call(caller, "", Takes::kNo);
+  const bool multiple =
+      params != nullptr && params->size > kOldParamsSize && params->allow_multiple != 0;
+  // Activities of the whole process and of single subscribers do not go together.
+  const bool have_own = g_subscriber.load() != nullptr;
+  AppCall call(caller, "cuptiSubscribe_v2", takes_if(multiple != have_own));
   const Result result = real(subscriber, callback, user, params);
-  call.end([&](App& app) { app.subscribers += result == kSuccess; });
+  call.end([&](App& app) {
+    if (result != kSuccess) return;
+    ++app.subscribers;
+    app.process_wide = !multiple;
+    if (!multiple) return;
+    ++app.multiple;
+    for (Subscriber& one : app.allowing) {
+      if (one != nullptr) continue;
+      one = *subscriber;
+      return;
+    }
+  });
   return result;
 }
 
 Result app_unsubscribes(Result (*real)(Subscriber), Subscriber subscriber, const void* caller) {
   AppCall call(caller, "", Takes::kNo);
   const Result result = real(subscriber);
-  call.end([&](App& app) { app.subscribers -= result == kSuccess && app.subscribers > 0; });
+  call.end([&](App& app) {
+    if (result != kSuccess) return;
+    if (app.subscribers > 0) --app.subscribers;
+    for (Subscriber& one : app.allowing) {
+      if (one == nullptr || one != subscriber) continue;
+      one = nullptr;
+      --app.multiple;
+    }
+  });
   return result;
 }
 
@@ -751,6 +860,15 @@ Result app_finalizes(Result (*real)(), const void* caller) {
     g_app_buffers.store(0, std::memory_order_release);
   });
   return result;
+}
+
+Result app_uses_its_own(Result (*real)(void*, void*, void*, void*), void* subscriber, void* b,
+                        void* c, void* d, const char* name, const void* caller) {
+  // Beside a subscriber that allows others there is nothing to give way to.
+  if (g_subscriber.load(std::memory_order_acquire) != nullptr || g_app.multiple > 0) {
+    return real(subscriber, b, c, d);
+  }
+  return app_uses_for_good(real, subscriber, b, c, d, name, caller);
 }
 
 Result app_uses_for_good(Result (*real)(void*, void*, void*, void*), void* a, void* b, void* c,

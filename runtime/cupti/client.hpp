@@ -80,6 +80,9 @@ Result app_subscribes_named(Result (*real)(Subscriber*, Callback, void*, Subscri
                             SubscriberParams* params, const void* caller);
 Result app_unsubscribes(Result (*real)(Subscriber), Subscriber subscriber, const void* caller);
 Result app_finalizes(Result (*real)(), const void* caller);
+// The activities of a subscriber of the program's: its own where it allows others, else as below.
+Result app_uses_its_own(Result (*real)(void*, void*, void*, void*), void* subscriber, void* b,
+                        void* c, void* d, const char* name, const void* caller);
 // A part of CUPTI that cannot be used beside activities, or whose use we cannot follow to its end.
 Result app_uses_for_good(Result (*real)(void*, void*, void*, void*), void* a, void* b, void* c,
                          void* d, const char* name, const void* caller);

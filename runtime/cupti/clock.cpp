@@ -24,13 +24,13 @@ std::uint32_t narrow(std::uint64_t value) noexcept {
 
 }  // namespace
 
-void Clock::sample(const Library& library) noexcept {
+void Clock::sample(const Activities& activities) noexcept {
   Sample best{};
   best.uncertainty_ns = ~std::uint32_t{0};
   for (int i = 0; i < kRounds; ++i) {
     std::uint64_t cupti = 0;
     const std::uint64_t before = now_ns();
-    if (library.timestamp(&cupti) != kSuccess) return;
+    if (activities.timestamp(&cupti) != kSuccess) return;
     const std::uint64_t width = now_ns() - before;
     if (width / 2 >= best.uncertainty_ns) continue;
     best = {cupti, before + width / 2, static_cast<std::uint32_t>(width / 2), false};

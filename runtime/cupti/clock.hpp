@@ -23,7 +23,7 @@ class Clock {
   }
   std::uint32_t epoch() const noexcept { return epoch_; }
   // Reads both clocks.
-  void sample(const Library& library) noexcept;
+  void sample(const Activities& cupti) noexcept;
   struct Time {
     std::uint64_t ns;
     std::uint32_t uncertainty_ns;

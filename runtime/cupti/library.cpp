@@ -23,9 +23,17 @@ constinit Library g_library{};
 constinit std::atomic<const Library*> g_ready{nullptr};
 constinit std::atomic<bool> g_looking{false};
 
+// Newer functions may be in a library of their own (the simulated CUPTI's are), but never those of
+// another whole libcupti.
+void* find_function(const LoadedLibrary& loaded, const char* symbol) noexcept {
+  if (void* p = loaded.find(symbol)) return p;
+  const LoadedLibrary other = find_loaded_library(symbol);
+  return other && other.find(kMark) == nullptr ? other.find(symbol) : nullptr;
+}
+
 bool take_functions(const LoadedLibrary& loaded) noexcept {
 #define GPUBUSY_LOOK_UP(member, symbol, ...) \
-  g_library.member = reinterpret_cast<decltype(g_library.member)>(loaded.find(symbol));
+  g_library.member = reinterpret_cast<decltype(g_library.member)>(find_function(loaded, symbol));
   GPUBUSY_CUPTI_FUNCTIONS(GPUBUSY_LOOK_UP)
 #undef GPUBUSY_LOOK_UP
   snprintf(g_library.path, sizeof g_library.path, "%s", loaded.path());

@@ -8,7 +8,7 @@
 
 namespace gpubusy::runtime::cupti {
 
-// FUNCTION(member, "exported symbol", signature); the last two are missing in old versions.
+// FUNCTION(member, "exported symbol", signature); those with a subscriber are missing in old versions.
 #define GPUBUSY_CUPTI_FUNCTIONS(F)                                                              \
   F(enable, "cuptiActivityEnable", Result(std::uint32_t))                                       \
   F(disable, "cuptiActivityDisable", Result(std::uint32_t))                                     \
@@ -28,7 +28,20 @@ namespace gpubusy::runtime::cupti {
   F(result_string, "cuptiGetResultString", Result(Result, const char**))                        \
   F(get_version, "cuptiGetVersion", Result(std::uint32_t*))                                     \
   F(subscribe_named, "cuptiSubscribe_v2",                                                       \
-    Result(Subscriber*, Callback, void*, SubscriberParams*))
+    Result(Subscriber*, Callback, void*, SubscriberParams*))                                    \
+  F(enable_own, "cuptiActivityEnable_v2", Result(Subscriber, std::uint32_t, void*))             \
+  F(disable_own, "cuptiActivityDisable_v2", Result(Subscriber, std::uint32_t, void*))           \
+  F(register_own, "cuptiActivityRegisterCallbacks_v2",                                          \
+    Result(Subscriber, SubscriberBufferRequest, SubscriberBufferComplete))                      \
+  F(next_own, "cuptiActivityGetNextRecord_v2",                                                  \
+    Result(Subscriber, std::uint8_t*, std::size_t, Record**))                                   \
+  F(take_own_dropped, "cuptiActivityGetNumDroppedRecords_v2",                                   \
+    Result(Subscriber, CUcontext, std::uint32_t, std::size_t*))                                 \
+  F(push_own, "cuptiActivityPushExternalCorrelationId_v2",                                      \
+    Result(Subscriber, std::uint32_t, std::uint64_t))                                           \
+  F(pop_own, "cuptiActivityPopExternalCorrelationId_v2",                                        \
+    Result(Subscriber, std::uint32_t, std::uint64_t*))                                          \
+  F(own_timestamp, "cuptiGetTimestamp_v2", Result(Subscriber, std::uint64_t*))
 
 struct Library {
   template <class T>
@@ -37,6 +50,56 @@ struct Library {
   GPUBUSY_CUPTI_FUNCTIONS(GPUBUSY_DECLARE)
 #undef GPUBUSY_DECLARE
   char path[4096];  // of the library, cut at the end
+
+  // Each subscriber may have kinds, buffers and ids of its own.
+  bool has_own() const noexcept {
+    return enable_own != nullptr && disable_own != nullptr && register_own != nullptr &&
+           next_own != nullptr && push_own != nullptr && pop_own != nullptr &&
+           own_timestamp != nullptr && subscribe_named != nullptr;
+  }
+};
+
+// The activity API for the whole process, or where `subscriber` is given for that one alone.
+class Activities {
+ public:
+  Activities(const Library& library, Subscriber subscriber) noexcept
+      : l_(library), subscriber_(subscriber) {}
+  bool is_own() const noexcept { return subscriber_ != nullptr; }
+  Result enable(std::uint32_t kind) const noexcept {
+    return is_own() ? l_.enable_own(subscriber_, kind, nullptr) : l_.enable(kind);
+  }
+  Result disable(std::uint32_t kind) const noexcept {
+    return is_own() ? l_.disable_own(subscriber_, kind, nullptr) : l_.disable(kind);
+  }
+  Result push(std::uint64_t id) const noexcept {
+    return is_own() ? l_.push_own(subscriber_, kOurExternalKind, id)
+                    : l_.push_external(kOurExternalKind, id);
+  }
+  Result pop(std::uint64_t* id) const noexcept {
+    return is_own() ? l_.pop_own(subscriber_, kOurExternalKind, id)
+                    : l_.pop_external(kOurExternalKind, id);
+  }
+  Result next(std::uint8_t* buffer, std::size_t valid, Record** record) const noexcept {
+    return is_own() ? l_.next_own(subscriber_, buffer, valid, record)
+                    : l_.next_record(buffer, valid, record);
+  }
+  Result timestamp(std::uint64_t* time) const noexcept {
+    return is_own() ? l_.own_timestamp(subscriber_, time) : l_.timestamp(time);
+  }
+  std::size_t take_dropped() const noexcept {
+    std::size_t n = 0;
+    Result result = kNotInitialized;
+    if (is_own() && l_.take_own_dropped != nullptr) {
+      result = l_.take_own_dropped(subscriber_, nullptr, 0, &n);
+    } else if (!is_own() && l_.take_dropped != nullptr) {
+      result = l_.take_dropped(nullptr, 0, &n);
+    }
+    return result == kSuccess ? n : 0;
+  }
+
+ private:
+  const Library& l_;
+  const Subscriber subscriber_;
 };
 
 // nullptr: the process has none. Never loads one; waits for nothing. Safe from any thread.

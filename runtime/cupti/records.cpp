@@ -138,8 +138,9 @@ void forget_callback_names() noexcept {
   g_next_function = 0;
 }
 
-std::uint64_t Translator::translate(const Library& library, const Clock& clock,
-                                    const FullBuffer& buffer, ThreadState& writer) noexcept {
+std::uint64_t Translator::translate(const Library& library, const Activities& cupti,
+                                    const Clock& clock, const FullBuffer& buffer,
+                                    ThreadState& writer) noexcept {
   library_ = &library;
   clock_ = &clock;
   writer_ = &writer;
@@ -147,7 +148,7 @@ std::uint64_t Translator::translate(const Library& library, const Clock& clock,
   now_ns_ = now_ns();
   came_in_ = 0;
   Record* next = nullptr;
-  while (library.next_record(buffer.data, buffer.valid, &next) == kSuccess) record(*next);
+  while (cupti.next(buffer.data, buffer.valid, &next) == kSuccess) record(*next);
   // Its call's record may follow in the next buffer; then the reader has both and takes this.
   if (external_call_ != 0) write_correlation(0, 0);
   return came_in_;

@@ -17,8 +17,8 @@ class Translator {
  public:
   // Writes the buffer's records through the thread's writer. Gives the number of calls, of those that
   // were pushed, whose device work came in for the first time.
-  std::uint64_t translate(const Library& library, const Clock& clock, const FullBuffer& buffer,
-                          ThreadState& writer) noexcept;
+  std::uint64_t translate(const Library& library, const Activities& cupti, const Clock& clock,
+                          const FullBuffer& buffer, ThreadState& writer) noexcept;
 
  private:
   void record(const Record& record) noexcept;

@@ -40,7 +40,7 @@ TEST(CuptiClock, TimeOfDayIsConvertedFromOneReading) {
   const Library l = library();
   EXPECT_FALSE(clock.ready());
   clock.restart(1);
-  clock.sample(l);
+  clock.sample({l, nullptr});
   ASSERT_TRUE(clock.ready());
   const std::uint64_t ns = now_ns(), unix = unix_ns();
   // Both readings take some tens of ns, more where the thread is interrupted between them.
@@ -56,10 +56,10 @@ TEST(CuptiClock, AnyRateIsInterpolated) {
     const Library l = library();
     clock.restart(1);
     const std::uint64_t before = now_ns();
-    clock.sample(l);
+    clock.sample({l, nullptr});
     for (int i = 0; i < 3; ++i) {
       usleep(10'000);
-      clock.sample(l);
+      clock.sample({l, nullptr});
     }
     const std::uint64_t middle = before + 15'000'000;
     const auto resolution = static_cast<std::int64_t>(1 / rate);
@@ -72,11 +72,11 @@ TEST(CuptiClock, ManyReadingsKeepTheFirst) {
   Clock clock;
   const Library l = library();
   clock.restart(1);
-  clock.sample(l);
+  clock.sample({l, nullptr});
   const std::uint64_t early = now_ns();
   for (int i = 0; i < 300; ++i) {
     usleep(1'100);
-    clock.sample(l);
+    clock.sample({l, nullptr});
   }
   EXPECT_LT(std::abs(error(clock, cupti_time(early), early)), 20'000);
 }
@@ -87,12 +87,12 @@ TEST(CuptiClock, AStepOfTheSystemsTimeIsSaid) {
   Clock clock;
   const Library l = library();
   clock.restart(1);
-  clock.sample(l);
+  clock.sample({l, nullptr});
   usleep(2'000);
   const std::uint64_t ns = now_ns(), unix = unix_ns();
   usleep(2'000);
   g_step = 5'000'000;  // 5 ms ahead
-  clock.sample(l);
+  clock.sample({l, nullptr});
   g_step = 0;
   const Clock::Time time = clock.convert(unix);
   EXPECT_LT(std::abs(static_cast<std::int64_t>(time.ns - ns)), 20'000);

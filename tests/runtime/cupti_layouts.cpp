@@ -121,7 +121,9 @@ static_assert(kObjectThread == CUPTI_ACTIVITY_OBJECT_THREAD);
 static_assert(kInsufficientPrivileges == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
 static_assert(kMultipleSubscribers == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
 static_assert(kNotInitialized == CUPTI_ERROR_NOT_INITIALIZED);
-static_assert(sizeof(SubscriberParams) == sizeof(CUpti_SubscriberParams));
+// Newer headers have the next member too.
+static_assert(kOldParamsSize == sizeof(CUpti_SubscriberParams) ||
+              sizeof(SubscriberParams) == sizeof(CUpti_SubscriberParams));
 static_assert(kOldNameSize == CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN);
 
 }  // namespace

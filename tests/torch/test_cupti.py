@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from recorded import Run, same_work
+from recorded import TOLERANCE_NS, Run, same_work
 
 WHOLE = ["--step", "none"]
 
@@ -105,7 +105,7 @@ def test_calls_are_those_of_the_truth(record, programs):
         start, end = run.interval(calls[row["args"]["correlation"]])
         true = true_calls[operation.correlation]
         # Ours is round the true one, but for the conversion to the trace's clock.
-        assert start <= true.start_ns + 100 and end >= true.end_ns - 100
+        assert start <= true.start_ns + TOLERANCE_NS and end >= true.end_ns - TOLERANCE_NS
     assert len({r["args"]["correlation"] for r in rows}) == len(rows)
 
 
@@ -356,6 +356,34 @@ def test_a_profiler_in_the_program_keeps_its_data(record, programs, build_dir, c
         assert sources["cupti"] > 0, (sources, run.notices())
     if order == "subscriber_only":
         assert sources["cuda events"] == 0
+
+
+# A profiler with a subscriber of its own that allows others: both get everything.
+MULTIPLE = {
+    "ours_first": "llSslleUll",
+    "theirs_first": "SslllleUl",
+    "repeated": "lSslesleslUlSslleUl",
+    "process_wide_beside_it": "Sll1lsllU",
+}
+
+
+@pytest.mark.parametrize("order", MULTIPLE)
+def test_both_record_where_cupti_lets_both(record, programs, build_dir, clean_environment, order):
+    settings = ["cupti_api=13.5"]
+    command = [programs / "cupti_multi", MULTIPLE[order]]
+    plain = subprocess.run([build_dir / "bin" / "gpubusy-sim", "--set", settings[0], *command],
+                           env=clean_environment, capture_output=True, text=True, timeout=60)
+    assert plain.returncode == 0, plain.stdout
+    run = record(["--step", "call:cudaDeviceSynchronize", "--wait", "0", "--warmup", "0", "--active",
+                  "1000"], command, settings)
+    assert run.result.returncode == 0, run.result.stderr
+    assert run.result.stdout == plain.stdout
+    rows = sorted(run.events("kernel"), key=lambda e: e["ts"])
+    assert len(rows) == MULTIPLE[order].count("l") * 10
+    sources = [e["args"]["time source"] for e in rows]
+    # By events only from the program's subscription to the step after it.
+    assert sources.count("cupti") >= len(sources) - 20 * MULTIPLE[order].count("S"), run.notices()
+    assert "cupti" in sources[-1]
 
 
 def test_takes_over_again(record, programs):
