@@ -93,10 +93,8 @@ class MemorySink final : public DefinitionSink {
   std::unordered_map<std::uint32_t, recording::StackNodeRecord> nodes_;
 };
 
-MemorySink& sink() {
-  static auto* s = new MemorySink;
-  return *s;
-}
+MemorySink* g_sink = new MemorySink;  // never destroyed: threads may outlive main
+MemorySink& sink() { return *g_sink; }
 
 }  // namespace
 
@@ -151,7 +149,7 @@ EXPORT void gb_reset(void) {
 }
 EXPORT void gb_reset_after_fork(void) {
   reset_stack_table_after_fork();
-  sink().clear();
+  g_sink = new MemorySink;  // another thread may have held the old one's lock, half-way in a change
 }
 
 // In a thread that Python does not know.
