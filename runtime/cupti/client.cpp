@@ -79,6 +79,26 @@ constinit std::atomic<std::uint32_t> g_generation{1};
 constinit std::atomic<int> g_notices{0};
 // Ours, one of perhaps several, while recording is on; none where CUPTI knows one client only.
 constinit std::atomic<Subscriber> g_subscriber{nullptr};
+// Threads that push or pop just now, by a subscriber or an attachment that must not end meanwhile.
+constinit std::atomic<int> g_users{0};
+
+class Use {
+ public:
+  Use() noexcept { g_users.fetch_add(1, std::memory_order_seq_cst); }
+  ~Use() { g_users.fetch_sub(1, std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+};
+
+// Those that began before the generation rose. False: one does not end (stopped by a debugger).
+bool wait_for_users() noexcept {
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    if (g_users.load(std::memory_order_seq_cst) == 0) return true;
+    usleep(50);
+  }
+  return false;
+}
+
 constinit bool g_never_own = false, g_was_own = false;  // under g_lock
 
 Activities activities(const Library& l) noexcept {
@@ -256,8 +276,9 @@ void switch_off(const Library& l) noexcept {
 void end_own_subscription(const Library& l) noexcept {
   const Subscriber ours = g_subscriber.exchange(nullptr);
   if (ours == nullptr) return;
-  g_generation.fetch_add(1, std::memory_order_acq_rel);
-  l.unsubscribe(ours);
+  g_generation.fetch_add(1, std::memory_order_seq_cst);
+  const Harvest lock(kPatient);
+  if (lock && wait_for_users()) l.unsubscribe(ours);  // else it is left behind
 }
 
 Result begin_own_subscription(const Library& l, char* holder, std::size_t size) noexcept {
@@ -464,6 +485,8 @@ class AppCall {
 
 constexpr Takes takes_if(bool takes) noexcept { return takes ? Takes::kYes : Takes::kNo; }
 
+void pop_until(const Library& l, ThreadState& thread, std::uint32_t correlation) noexcept;
+
 std::uint64_t bit_of(std::uint32_t kind) noexcept {
   return kind < 64 ? std::uint64_t{1} << kind : std::uint64_t{1} << 63;
 }
@@ -562,21 +585,29 @@ void finish() noexcept {
 
 void push(ThreadState& thread, std::uint32_t correlation, bool outermost) noexcept {
   const Library& l = *library();
-  const std::uint32_t generation = g_generation.load(std::memory_order_acquire);
+  const Use use;
+  if (!is_on()) return;
+  const std::uint32_t generation = g_generation.load(std::memory_order_seq_cst);
   if (thread.external_generation != generation) {
     thread.external_generation = generation;
     thread.external_ids = 0;
   }
-  if (outermost && thread.external_ids > 0) pop(thread, 0);
+  if (outermost && thread.external_ids > 0) pop_until(l, thread, 0);
   if (activities(l).push(our_external_id(correlation)) == kSuccess) ++thread.external_ids;
 }
 
 void pop(ThreadState& thread, std::uint32_t correlation) noexcept {
-  const Library& l = *library();
-  if (thread.external_generation != g_generation.load(std::memory_order_acquire)) {
+  const Use use;
+  if (thread.external_generation != g_generation.load(std::memory_order_seq_cst)) {
     thread.external_ids = 0;
     return;
   }
+  pop_until(*library(), thread, correlation);
+}
+
+namespace {
+
+void pop_until(const Library& l, ThreadState& thread, std::uint32_t correlation) noexcept {
   while (thread.external_ids > 0) {
     --thread.external_ids;
     std::uint64_t id = 0;
@@ -590,6 +621,8 @@ void pop(ThreadState& thread, std::uint32_t correlation) noexcept {
     if (id == our_external_id(correlation)) return;
   }
 }
+
+}  // namespace
 
 void expect_activity() noexcept { g_expected.fetch_add(1, std::memory_order_relaxed); }
 
@@ -847,6 +880,7 @@ Result app_finalizes(Result (*real)(), const void* caller) {
   Result result;
   {
     const Harvest lock(kPatient);
+    wait_for_users();
     result = real();
     reclaim_buffers();
   }
