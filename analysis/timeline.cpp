@@ -127,7 +127,7 @@ class ClockCorrection {
       }
       const Place place = place_of(op);
       raise(by_stretch_[{op.device, op.source, place.stretch}], early);
-      raise(by_piece_[{op.device, op.source, place.piece}], early);
+      raise(by_piece_[{op.device, op.source, place.stretch, place.piece}], early);
     }
     for (DeviceOp& op : timeline_.ops) {
       const std::uint64_t ns = correction_of(op);
@@ -160,16 +160,36 @@ class ClockCorrection {
     const auto stretch = by_stretch_.find({op.device, op.source, place.stretch});
     if (stretch == by_stretch_.end()) return 0;
     if (stretch->second <= kSteadyClockNs) return stretch->second;
-    const auto piece = by_piece_.find({op.device, op.source, place.piece});
-    return piece == by_piece_.end() ? 0 : piece->second;
+    return of_piece({op.device, op.source, place.stretch, place.piece});
   }
 
   const Recording& recording_;
   Timeline& timeline_;
   std::vector<std::uint64_t> begins_;
   // Events and CUPTI have clocks of their own.
-  using Key = std::tuple<std::int16_t, recording::TimeSource, std::uint64_t>;
-  std::map<Key, std::uint64_t> by_stretch_, by_piece_;
+  using Stretch = std::tuple<std::int16_t, recording::TimeSource, std::uint64_t>;
+  using Piece = std::tuple<std::int16_t, recording::TimeSource, std::uint64_t, std::uint64_t>;
+
+  // A piece whose work was all queued behind other work proves nothing: what is next to it counts.
+  std::uint64_t of_piece(const Piece& piece) const {
+    const auto same_stretch = [&](const Piece& other) {
+      return std::get<0>(other) == std::get<0>(piece) && std::get<1>(other) == std::get<1>(piece) &&
+             std::get<2>(other) == std::get<2>(piece);
+    };
+    const auto next = by_piece_.lower_bound(piece);
+    const bool has_next = next != by_piece_.end() && same_stretch(next->first);
+    if (has_next && next->first == piece) return next->second;
+    const bool has_last = next != by_piece_.begin() && same_stretch(std::prev(next)->first);
+    if (!has_last) return has_next ? next->second : 0;
+    const auto last = std::prev(next);
+    if (!has_next) return last->second;
+    const std::uint64_t at = std::get<3>(piece);
+    return at - std::get<3>(last->first) <= std::get<3>(next->first) - at ? last->second
+                                                                         : next->second;
+  }
+
+  std::map<Stretch, std::uint64_t> by_stretch_;
+  std::map<Piece, std::uint64_t> by_piece_;
 };
 
 void correct_clocks(const Recording& recording, Timeline& timeline) {

@@ -54,6 +54,34 @@ TEST(AnalysisTimeline, AClockTooFarOffIsNotCorrectedButSaid) {
   EXPECT_EQ(t.devices.at(0).clock_correction_ns, 0u);
 }
 
+// CUPTI's clock of the device is 5 ms early, and 9 ms from a jump on; events' times are right.
+TEST(AnalysisTimeline, AClockThatJumpsIsCorrectedByPieces) {
+  RecordingBuilder b;
+  const std::uint32_t kernel = b.kernel("k");
+  constexpr std::uint64_t kMs = 1'000'000;
+  b.recording_edge(100 * kMs, true);
+  const auto launch = [&](std::uint64_t at, std::uint64_t begins, std::uint64_t error,
+                          recording::TimeSource source) {
+    b.device_time(b.launch(at, at + 5'000, kernel), begins - error, begins - error + 10'000, {}, 20,
+                  source);
+  };
+  using enum recording::TimeSource;
+  launch(110 * kMs, 111 * kMs, 5 * kMs, kCupti);
+  launch(120 * kMs, 120 * kMs + 1'000, 5 * kMs, kCupti);
+  launch(130 * kMs, 130 * kMs + 2'000, 0, kEvents);
+  launch(160 * kMs, 170 * kMs, 5 * kMs, kCupti);  // queued for long: alone it proves nothing
+  launch(310 * kMs, 310 * kMs + 1'000, 9 * kMs, kCupti);
+  const Timeline t = build_timeline(b.read());
+  ASSERT_EQ(t.ops.size(), 5u);
+  // The least that is right: the work of 120 ms then begins with its launch.
+  EXPECT_EQ(t.ops[0].start_ns, 111 * kMs - 1'000);
+  EXPECT_EQ(t.ops[1].start_ns, 120 * kMs);
+  EXPECT_EQ(t.ops[2].start_ns, 130 * kMs + 2'000);
+  EXPECT_EQ(t.ops[3].start_ns, 170 * kMs - 1'000);
+  EXPECT_EQ(t.ops[4].start_ns, 310 * kMs);
+  EXPECT_EQ(t.coverage.early_ops, 0u);
+}
+
 TEST(AnalysisTimeline, ABacklogFromBeforeTheRecordingIsBusy) {
   RecordingBuilder b;
   const std::uint32_t kernel = b.kernel("k");
