@@ -245,8 +245,8 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
     out.push_back(
         report.reach.driver_loaded && report.steps_seen == 0
             ? "No CUDA call was intercepted, although libcuda.so.1 was loaded."
-            : "No CUDA call was intercepted: the program made none, or none in windows of "
-              "the schedule.");
+            : "No CUDA call was intercepted: the program made none, or none in a window of the "
+              "schedule or of the capture range.");
     return;
   }
   const std::uint64_t needed = steps_needed(recording);
@@ -345,8 +345,6 @@ ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   if (scan != nullptr) scan->add(recording, report.reach);
 
   const Timeline timeline = build_timeline(recording);
-  if (!timeline.ops.empty()) report.time_source = timeline.ops.front().source;
-  for (const DeviceOp& op : timeline.ops) ++report.times_by_source[op.source];
   StepSelection selection = select_steps(recording, timeline);
   report.mode = selection.mode;
   report.windows = static_cast<std::uint32_t>(selection.windows.size());
@@ -361,6 +359,15 @@ ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   if (!recording.steps.empty()) report.step_source = recording.steps.front().source;
   for (const Step& step : report.steps) report.wall_ns += step.wall_ns();
   report.coverage = coverage_of(recording, timeline, report.steps);
+  for (const DeviceOp& op : timeline.ops) {
+    if (step_at(report.steps, recording.calls[op.call].start_ns) == kNoCall) continue;
+    ++report.times_by_source[op.source];
+  }
+  std::uint64_t most = 0;
+  for (const auto& [source, count] : report.times_by_source) {
+    if (count > most) report.time_source = source;
+    most = std::max(most, count);
+  }
   choose_device(recording, timeline, report);
   const auto line = timeline.devices.find(report.device);
   if (line != timeline.devices.end()) {

@@ -57,8 +57,8 @@ struct ProcessReport {
   std::vector<std::string> warnings;  // what makes the numbers less than the whole truth
   std::vector<std::string> notices;   // what the library had to say
   std::vector<std::string> settings;
-  recording::TimeSource time_source = recording::TimeSource::kNone;
-  std::map<recording::TimeSource, std::uint64_t> times_by_source;  // device times of the recording
+  recording::TimeSource time_source = recording::TimeSource::kNone;  // of most of the work
+  std::map<recording::TimeSource, std::uint64_t> times_by_source;  // pieces of work of the judged steps
   std::uint64_t clock_correction_ns = 0;
   // As CUPTI tells, in the judged steps: its own work, launches that waited for room in the
   // device's queue, the driver compiling and loading code.

@@ -371,7 +371,16 @@ void coverage(Page& page, const ProcessReport& p) {
                         p.coverage.expected);
   }
   if (p.has_device_times()) {
-    text += fmt::format(" by {}", time_source_name(p.time_source));
+    if (p.times_by_source.size() > 1) {
+      const char* before = " (";
+      for (const auto& [source, count] : p.times_by_source) {
+        text += fmt::format("{}{} by {}", before, count, time_source_name(source));
+        before = ", ";
+      }
+      text += ')';
+    } else {
+      text += fmt::format(" by {}", time_source_name(p.time_source));
+    }
     if (p.coverage.max_uncertainty_ns > 0) {
       text += fmt::format(" ({}{} us)", page.ascii() ? "+-" : "±",
                           number(static_cast<double>(p.coverage.max_uncertainty_ns) / 1e3));
@@ -400,10 +409,11 @@ void coverage(Page& page, const ProcessReport& p) {
                                    number(p.step_ms.median), p.other_steps,
                                    number(p.other_step_ms.median)));
   }
-  if (p.time_source == recording::TimeSource::kEvents) {
+  if (p.times_by_source.contains(recording::TimeSource::kEvents)) {
     page.wrapped("  ",
                  "CUDA events lie round each piece of work: on an idle GPU they take in the few us "
-                 "between event and launch, so busy is an upper bound.");
+                 "between event and launch, and the loading of a kernel's code at its first launch, "
+                 "so busy is an upper bound.");
   }
   if (p.cupti_ns > 0) {
     page.wrapped("  ", fmt::format("CUPTI itself took {} ms of these steps.",
@@ -527,7 +537,9 @@ void process(Page& page, const ProcessReport& p) {
 // First line of a session without a call, and what may be behind it.
 void nothing_seen(Page& page, const SessionReport& report) {
   if (report.driver_without_calls.empty()) {
-    page.wrapped("", "No CUDA call was intercepted in any process: there is nothing to judge.",
+    page.wrapped("",
+                 "No CUDA call was intercepted in any process, or none in a window: there is nothing "
+                 "to judge.",
                  Style::kBad);
     return;
   }

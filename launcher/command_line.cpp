@@ -306,7 +306,8 @@ namespace {
 
 std::string default_text(const config::OptionInfo& option) {
   if (option.kind == config::Kind::Text) {
-    return option.text_default[0] == '\0' ? "gpubusy-<UTC time>-<pid>" : option.text_default;
+    if (option.text_default[0] != '\0') return option.text_default;
+    return std::string_view(option.member) == "output" ? "gpubusy-<UTC time>-<pid>" : "none";
   }
   if (option.kind == config::Kind::Size) {
     constexpr std::pair<unsigned, char> kUnits[] = {{30, 'G'}, {20, 'M'}, {10, 'K'}};

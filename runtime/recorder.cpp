@@ -693,7 +693,10 @@ bool arm() noexcept {
   }
   install_thread_exit();
   watch_for_unnoticed_children();
-  g_device_times.store(g_state.config.device_time_kind != config::DeviceTimeKind::kOff);
+  // Events only where they may take CUPTI's place.
+  const auto times = g_state.config.device_time_kind;
+  g_device_times.store(times == config::DeviceTimeKind::kAuto ||
+                       times == config::DeviceTimeKind::kEvents);
   define_apis();
   define_settings();
   write_coverage();

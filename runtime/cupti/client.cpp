@@ -29,7 +29,7 @@ namespace {
 constexpr std::uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemset, kExternalCorrelation,
                                     kRuntime,          kDriver, kOverhead};
 constexpr bool is_needed(std::uint32_t kind) noexcept { return kind != kOverhead; }
-constexpr std::uint64_t kFlushEveryNs = 500'000'000;
+constexpr std::uint64_t kFlushEveryNs = 100'000'000;
 constexpr std::uint64_t kRetryEveryNs = 1'000'000'000;
 constexpr std::uint32_t kFunctionIds = 2048;
 // A call that is not over by then was left by an exception or a cancellation.
@@ -109,6 +109,9 @@ constinit std::atomic<bool> g_ours{false};
 // The program's callbacks, which ours call on while CUPTI is the program's.
 constinit std::atomic<BufferRequest> g_app_request{nullptr};
 constinit std::atomic<BufferComplete> g_app_complete{nullptr};
+// Calls up to this one of CUPTI's count were made before the program took CUPTI; 0: none were.
+constinit std::atomic<std::uint32_t> g_last_of_ours{0};
+constinit std::atomic<std::uint64_t> g_left_running{0};  // their work that ended in its session
 constinit std::atomic<int> g_app_buffers{0};  // of the program's, in CUPTI's hands
 
 // Nobody holds it long, but a holder may have been stopped by a debugger, or have left by siglongjmp.
@@ -187,11 +190,53 @@ void request_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* max_r
   *size = *buffer == nullptr ? 0 : kBufferBytes;
 }
 
+// Work that was asked for before the program took CUPTI is not of its session, though it may end in
+// it: its records are taken out of the program's buffer. Gives the bytes that are left.
+std::size_t without_our_work(const Library& l, std::uint8_t* buffer, std::size_t valid) noexcept {
+  const std::uint32_t last = g_last_of_ours.load(std::memory_order_acquire);
+  if (last == 0) return valid;
+  const auto is_ours = [last](const Record& r) {
+    switch (r.kind) {
+      case kConcurrentKernel:
+      case Kind::kKernel:
+        return reinterpret_cast<const KernelRecord&>(r).correlation <= last;
+      case kMemcpy:
+        return reinterpret_cast<const MemcpyRecord&>(r).correlation <= last;
+      case kMemcpyPeer:
+        return reinterpret_cast<const MemcpyPeerRecord&>(r).correlation <= last;
+      case kMemset:
+        return reinterpret_cast<const MemsetRecord&>(r).correlation <= last;
+      default:
+        return false;
+    }
+  };
+  std::size_t kept = 0, taken = 0;
+  Record* record = nullptr;
+  bool any = l.next_record(buffer, valid, &record) == kSuccess;
+  while (any) {
+    auto* from = reinterpret_cast<std::uint8_t*>(record);
+    const bool ours = is_ours(*record);
+    any = l.next_record(buffer, valid, &record) == kSuccess;  // before this one may be moved over
+    const auto* to = any ? reinterpret_cast<std::uint8_t*>(record) : buffer + valid;
+    const auto bytes = static_cast<std::size_t>(to - from);
+    if (ours) {
+      ++taken;
+      continue;
+    }
+    if (buffer + kept != from) memmove(buffer + kept, from, bytes);
+    kept += bytes;
+  }
+  if (taken != 0) g_left_running.fetch_add(taken, std::memory_order_relaxed);
+  return taken == 0 ? valid : kept;
+}
+
 void complete_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
                      std::size_t size, std::size_t valid) {
   if (is_our_buffer(buffer)) return give_back_full(buffer, valid);
   if (const BufferComplete app = g_app_complete.load(std::memory_order_acquire)) {
     g_app_buffers.fetch_sub(1, std::memory_order_acq_rel);
+    const Library* l = library();
+    if (l != nullptr && valid != 0) valid = without_our_work(*l, buffer, valid);
     app(context, stream, buffer, size, valid);
   }
 }
@@ -396,7 +441,7 @@ bool read_buffers(int attempts) noexcept {
     }
     release_buffer(buffer);
   }
-  const std::size_t dropped = ours ? cupti.take_dropped() : 0;
+  const std::size_t dropped = (ours ? cupti.take_dropped() : 0) + g_left_running.exchange(0);
   if (dropped != 0) {
     recording::DroppedRecord r{};
     r.header.type = recording::RecordType::kDropped;
@@ -427,6 +472,7 @@ void yield_to(const void* caller, const char* call) noexcept {
   // A flush is everybody's: by force it would spoil the records of other subscribers.
   take_out(*l, g_subscriber.load(std::memory_order_relaxed) == nullptr);
   end_own_subscription(*l);
+  g_last_of_ours.store(g_translator.newest_call(), std::memory_order_release);
   g_ours.store(false, std::memory_order_seq_cst);
   give_up_pending();  // nothing more will come
   g_state.store(State::kYielded);
@@ -684,6 +730,8 @@ void forget_after_fork() noexcept {
   g_app_request.store(nullptr);
   g_app_complete.store(nullptr);
   g_app_buffers.store(0);
+  g_last_of_ours.store(0);
+  g_left_running.store(0);
   g_expected.store(0);
   g_came_in.store(0);
   g_epoch.store(0);
@@ -889,6 +937,7 @@ Result app_finalizes(Result (*real)(), const void* caller) {
     app = App{};
     app.calls = calls;
     app.changed_clock = true;  // the program's is forgotten, and ids begin anew
+    g_last_of_ours.store(0);
     g_app_request.store(nullptr, std::memory_order_release);
     g_app_complete.store(nullptr, std::memory_order_release);
     g_app_buffers.store(0, std::memory_order_release);

@@ -144,6 +144,7 @@ std::uint64_t Translator::translate(const Library& library, const Activities& cu
   library_ = &library;
   clock_ = &clock;
   writer_ = &writer;
+  if (buffer.epoch != epoch_) newest_call_ = 0;  // it may have begun to count anew
   epoch_ = buffer.epoch;
   now_ns_ = now_ns();
   came_in_ = 0;
@@ -302,6 +303,7 @@ void Translator::write_correlation(std::uint64_t start_ns, std::uint64_t end_ns)
 }
 
 void Translator::api(const ApiRecord& r) noexcept {
+  if (r.correlation > newest_call_) newest_call_ = r.correlation;
   const Clock::Time start = clock_->convert(r.start), end = clock_->convert(r.end);
   const std::uint64_t end_ns = end.ns < start.ns ? start.ns : end.ns;
   if (external_call_ != 0) {

@@ -15,6 +15,8 @@ namespace gpubusy::runtime::cupti {
 // CUPTI writes a call's external id just before the call. One user at a time.
 class Translator {
  public:
+  // The highest of CUPTI's correlation ids of calls that have returned.
+  std::uint32_t newest_call() const noexcept { return newest_call_; }
   // Writes the buffer's records through the thread's writer. Gives the number of calls, of those that
   // were pushed, whose device work came in for the first time.
   std::uint64_t translate(const Library& library, const Activities& cupti, const Clock& clock,
@@ -41,6 +43,7 @@ class Translator {
   std::uint64_t now_ns_ = 0;
   std::uint64_t came_in_ = 0;
   std::uint32_t epoch_ = 0;
+  std::uint32_t newest_call_ = 0;
   void saw(std::uint32_t correlation, std::uint8_t what) noexcept;
 
   // What was seen of CUPTI's latest correlation ids, by their low bits.

@@ -358,6 +358,25 @@ def test_a_profiler_in_the_program_keeps_its_data(record, programs, build_dir, c
         assert sources["cuda events"] == 0
 
 
+@pytest.mark.parametrize("order", ["lLrsle" "ll", "lLLrsLle" "ll", "rsle" "lL" "rsle" "l"])
+def test_work_of_before_is_not_the_programs(record, programs, build_dir, clean_environment, order):
+    """The device is behind the host when the program's profiler begins: what it still does for calls
+    of before would end in the program's session."""
+    settings = ["kernel_us=3000"]
+    command = [programs / "cupti_app", order]
+    plain = subprocess.run([build_dir / "bin" / "gpubusy-sim", "--set", settings[0], *command],
+                           env=clean_environment, capture_output=True, text=True, timeout=60)
+    run = record(["--step", "call:cudaDeviceSynchronize", "--wait", "0", "--warmup", "0", "--active",
+                  "1000"], command, settings)
+    assert run.result.stdout == plain.stdout
+    assert run.result.returncode == plain.returncode == 0
+    # Ours says which pieces have no time.
+    coverage = run.report["coverage"]
+    missing = coverage["device_work_expected"] - coverage["device_work_timed"]
+    assert 0 < missing <= 22
+    assert coverage["dropped_activities"] > 0
+
+
 # A profiler with a subscriber of its own that allows others: both get everything.
 MULTIPLE = {
     "ours_first": "llSslleUll",
