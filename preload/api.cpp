@@ -168,7 +168,10 @@ void* look_up(std::size_t index, std::uintptr_t caller) noexcept {
   const std::size_t n = find_candidates(kApis[index].name, c);
   if (n == 0) return nullptr;
   if (same_for_all(c, n)) {
-    provider_slot(c[0].object.begin, c[0].object.end);
+    // What else a framework defines under such a name is not CUDA's code.
+    if (index < static_cast<std::size_t>(ApiId::kCudaCount)) {
+      provider_slot(c[0].object.begin, c[0].object.end);
+    }
     void* expected = nullptr;
     g_real[index].compare_exchange_strong(expected, c[0].function, std::memory_order_acq_rel);
     return c[0].function;
@@ -176,7 +179,9 @@ void* look_up(std::size_t index, std::uintptr_t caller) noexcept {
   const Candidate& chosen = choose(c, n, caller, g_default[index].load(std::memory_order_relaxed));
   void* expected = nullptr;
   g_default[index].compare_exchange_strong(expected, chosen.function, std::memory_order_acq_rel);
-  const std::size_t slot = provider_slot(chosen.object.begin, chosen.object.end);
+  const std::size_t slot = index < static_cast<std::size_t>(ApiId::kCudaCount)
+                               ? provider_slot(chosen.object.begin, chosen.object.end)
+                               : kProviders;
   if (slot < kProviders) {
     g_providers[slot].functions[index].store(chosen.function, std::memory_order_release);
     const std::uint64_t key = route_key(index, caller);

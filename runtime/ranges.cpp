@@ -324,6 +324,10 @@ std::uint8_t marks_of(std::uint32_t domain, const RangeAttributes& a) noexcept {
 
 void begins(std::uint8_t marks, std::uint64_t start_ns) noexcept {
   if ((marks & kCaptures) == 0) return;
+  if (is_unnoticed_child()) {
+    became_child();
+    return;
+  }
   if (g_captures.fetch_add(1, std::memory_order_acq_rel) == 0) {
     capture_range_changed(start_ns);
   }

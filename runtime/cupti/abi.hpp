@@ -15,6 +15,7 @@ namespace gpubusy::runtime::cupti {
 
 using Result = int;  // CUptiResult
 inline constexpr Result kSuccess = 0;
+inline constexpr Result kNoMoreRecords = 12;  // CUPTI_ERROR_MAX_LIMIT_REACHED
 inline constexpr Result kNotInitialized = 15;
 inline constexpr Result kInsufficientPrivileges = 35;
 inline constexpr Result kMultipleSubscribers = 39;

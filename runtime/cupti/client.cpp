@@ -99,6 +99,7 @@ bool wait_for_users() noexcept {
   return false;
 }
 
+constinit std::atomic<Subscriber> g_left_behind{nullptr};
 constinit bool g_never_own = false, g_was_own = false;  // under g_lock
 
 Activities activities(const Library& l) noexcept {
@@ -210,8 +211,14 @@ std::size_t without_our_work(const Library& l, std::uint8_t* buffer, std::size_t
         return false;
     }
   };
-  std::size_t kept = 0, taken = 0;
+  // First, whether the whole can be read: else nothing is touched.
   Record* record = nullptr;
+  std::size_t found = 0;
+  Result result;
+  while ((result = l.next_record(buffer, valid, &record)) == kSuccess) found += is_ours(*record);
+  if (found == 0 || result != kNoMoreRecords) return valid;
+  std::size_t kept = 0, taken = 0;
+  record = nullptr;
   bool any = l.next_record(buffer, valid, &record) == kSuccess;
   while (any) {
     auto* from = reinterpret_cast<std::uint8_t*>(record);
@@ -226,8 +233,8 @@ std::size_t without_our_work(const Library& l, std::uint8_t* buffer, std::size_t
     if (buffer + kept != from) memmove(buffer + kept, from, bytes);
     kept += bytes;
   }
-  if (taken != 0) g_left_running.fetch_add(taken, std::memory_order_relaxed);
-  return taken == 0 ? valid : kept;
+  g_left_running.fetch_add(taken, std::memory_order_relaxed);
+  return kept;
 }
 
 void complete_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
@@ -317,13 +324,33 @@ void switch_off(const Library& l) noexcept {
   for (const std::uint32_t kind : kKinds) cupti.disable(kind);
 }
 
+bool unsubscribe(const Library& l, Subscriber subscriber) noexcept;
+
 // What was pushed by it went with it.
 void end_own_subscription(const Library& l) noexcept {
   const Subscriber ours = g_subscriber.exchange(nullptr);
   if (ours == nullptr) return;
   g_generation.fetch_add(1, std::memory_order_seq_cst);
+  if (!unsubscribe(l, ours)) g_left_behind.store(ours, std::memory_order_release);
+}
+
+// Only when no thread can be inside CUPTI with it.
+bool unsubscribe(const Library& l, Subscriber subscriber) noexcept {
+  g_reader_gives_way.store(true, std::memory_order_seq_cst);
   const Harvest lock(kPatient);
-  if (lock && wait_for_users()) l.unsubscribe(ours);  // else it is left behind
+  g_reader_gives_way.store(false, std::memory_order_seq_cst);
+  if (!lock || !wait_for_users()) return false;
+  l.unsubscribe(subscriber);
+  return true;
+}
+
+// One that a stopped thread may have been using; while it is there, nobody gets CUPTI alone.
+void end_left_behind() noexcept {
+  const Library* l = library();
+  const Subscriber left = l == nullptr ? nullptr : g_left_behind.exchange(nullptr);
+  if (left != nullptr && !unsubscribe(*l, left)) {
+    g_left_behind.store(left, std::memory_order_release);
+  }
 }
 
 Result begin_own_subscription(const Library& l, char* holder, std::size_t size) noexcept {
@@ -376,10 +403,12 @@ bool switch_on(const Library& l) noexcept {
     return false;
   }
   const Activities cupti = activities(l);
+  bool no_memory = false;
   {
     const Harvest lock(kPatient);
     if (!lock) {
       say("CUPTI could not be switched on: a thread that reads its records does not end");
+      end_own_subscription(l);
       return false;
     }
     std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
@@ -391,14 +420,20 @@ bool switch_on(const Library& l) noexcept {
     }
     if (!prepare_buffers(epoch)) {
       say("CUPTI could not be switched on: there is no memory for its buffers");
-      return false;
+      no_memory = true;
+    } else {
+      g_clocks[epoch % 2].sample(cupti);
     }
-    g_clocks[epoch % 2].sample(cupti);
+  }
+  if (no_memory) {
+    end_own_subscription(l);
+    return false;
   }
   Result result = own ? l.register_own(g_subscriber.load(), request_own_buffer, complete_own_buffer)
                       : l.register_callbacks(request_buffer, complete_buffer);
   if (result != kSuccess) {
     refuse("buffers", result, "");
+    end_own_subscription(l);
     return false;
   }
   g_expected.store(0, std::memory_order_relaxed);
@@ -413,6 +448,7 @@ bool switch_on(const Library& l) noexcept {
     char what[40];
     snprintf(what, sizeof what, "activity kind %u", kind);
     refuse(what, result, "");
+    end_own_subscription(l);
     return false;
   }
   g_last_flush_ns.store(now_ns(), std::memory_order_relaxed);
@@ -436,6 +472,10 @@ bool read_buffers(int attempts) noexcept {
     if (its.epoch() == buffer.epoch) {
       g_came_in.fetch_add(g_translator.translate(*l, cupti, its, buffer, *self),
                           std::memory_order_relaxed);
+      if (g_reader_gives_way.load(std::memory_order_relaxed)) {
+        release_buffer(buffer);  // what is left of it is lost, and counts as not timed
+        break;
+      }
     } else {
       say("activities of CUPTI's came too late to be converted: their calls have no device times");
     }
@@ -466,7 +506,11 @@ const char* injected_tool() noexcept {
 // Before a call of the program's that would take CUPTI, or change it, under our records.
 void yield_to(const void* caller, const char* call) noexcept {
   const Library* l = library();
-  if (!g_ours.load(std::memory_order_relaxed) || l == nullptr) return;
+  if (l == nullptr) return;
+  if (!g_ours.load(std::memory_order_relaxed)) {
+    end_own_subscription(*l);
+    return;
+  }
   const bool was_on = is_on();
   if (was_on) switch_off(*l);
   // A flush is everybody's: by force it would spoil the records of other subscribers.
@@ -487,7 +531,7 @@ void yield_to(const void* caller, const char* call) noexcept {
   say(text);
 }
 
-enum class Takes : bool { kNo, kYes };
+enum class Takes : std::uint8_t { kNo, kYes, kIfWeSubscribe, kUnlessWeSubscribe };
 
 // One of the program's calls into CUPTI, seen by a hook.
 class AppCall {
@@ -501,13 +545,18 @@ class AppCall {
     const Lock lock;
     if (!lock) {
       // Not in good order, but the program's call must not wait.
-      if (takes == Takes::kYes) {
+      if (takes != Takes::kNo) {
         g_on.store(false);
         g_ours.store(false);
       }
       return;
     }
-    if (takes == Takes::kYes) yield_to(caller, call);
+    end_left_behind();
+    const bool have_own = g_subscriber.load(std::memory_order_acquire) != nullptr;
+    if (takes == Takes::kYes || (takes == Takes::kIfWeSubscribe && have_own) ||
+        (takes == Takes::kUnlessWeSubscribe && !have_own)) {
+      yield_to(caller, call);
+    }
     ++g_app.calls;
     g_app.last_call_ns = now_ns();
     counted_ = true;
@@ -528,8 +577,6 @@ class AppCall {
   const bool watched_;
   bool counted_ = false;
 };
-
-constexpr Takes takes_if(bool takes) noexcept { return takes ? Takes::kYes : Takes::kNo; }
 
 void pop_until(const Library& l, ThreadState& thread, std::uint32_t correlation) noexcept;
 
@@ -624,6 +671,7 @@ void finish() noexcept {
   stop();
   harvest(true);
   // Later calls of the program's are not watched any more: CUPTI is its.
+  const Lock lock;
   g_ours.store(false, std::memory_order_seq_cst);
   g_state.store(State::kNever);
   if (const Library* l = library()) end_own_subscription(*l);
@@ -716,7 +764,15 @@ void another_library(const void* function) noexcept {
   const OwnWork own;
   const Lock lock;
   if (!lock) return;
+  const bool was_on = is_on();
   yield_to(function, "a second libcupti");
+  if (!was_on) {
+    char name[200], text[400];
+    name_of_caller(function, name, sizeof name);
+    snprintf(text, sizeof text,
+             "the program uses a second libcupti (%s): device times are not taken from CUPTI", name);
+    say(text);
+  }
   g_state.store(State::kNever);
 }
 
@@ -871,7 +927,7 @@ Result app_sets_clock(Result (*real)(Timestamp), Timestamp clock, const void* ca
 Result app_subscribes(Result (*real)(Subscriber*, Callback, void*), Subscriber* subscriber,
                       Callback callback, void* user, const void* caller) {
   // One that wants CUPTI alone would be refused while we have a subscriber.
-  AppCall call(caller, "cuptiSubscribe", takes_if(g_subscriber.load() != nullptr));
+  AppCall call(caller, "cuptiSubscribe", Takes::kIfWeSubscribe);
   const Result result = real(subscriber, callback, user);
   call.end([&](App& app) {
     if (result != kSuccess) return;
@@ -887,8 +943,8 @@ Result app_subscribes_named(Result (*real)(Subscriber*, Callback, void*, Subscri
   const bool multiple =
       params != nullptr && params->size > kOldParamsSize && params->allow_multiple != 0;
   // Activities of the whole process and of single subscribers do not go together.
-  const bool have_own = g_subscriber.load() != nullptr;
-  AppCall call(caller, "cuptiSubscribe_v2", takes_if(multiple != have_own));
+  AppCall call(caller, "cuptiSubscribe_v2",
+               multiple ? Takes::kUnlessWeSubscribe : Takes::kIfWeSubscribe);
   const Result result = real(subscriber, callback, user, params);
   call.end([&](App& app) {
     if (result != kSuccess) return;

@@ -13,6 +13,9 @@
 #include "runtime/recorder.hpp"
 
 namespace gpubusy::runtime::cupti {
+
+constinit std::atomic<bool> g_reader_gives_way{false};
+
 namespace {
 
 constexpr std::uint32_t kMaxCallbackId = 2048;
@@ -149,7 +152,10 @@ std::uint64_t Translator::translate(const Library& library, const Activities& cu
   now_ns_ = now_ns();
   came_in_ = 0;
   Record* next = nullptr;
-  while (cupti.next(buffer.data, buffer.valid, &next) == kSuccess) record(*next);
+  while (!g_reader_gives_way.load(std::memory_order_relaxed) &&
+         cupti.next(buffer.data, buffer.valid, &next) == kSuccess) {
+    record(*next);
+  }
   // Its call's record may follow in the next buffer; then the reader has both and takes this.
   if (external_call_ != 0) write_correlation(0, 0);
   return came_in_;

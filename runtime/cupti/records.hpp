@@ -3,6 +3,7 @@
 // From CUPTI's records to those of the recording.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "runtime/cupti/buffers.hpp"
@@ -11,6 +12,9 @@
 #include "runtime/thread_state.hpp"
 
 namespace gpubusy::runtime::cupti {
+
+// The reader shall leave CUPTI as soon as it can.
+extern constinit std::atomic<bool> g_reader_gives_way;
 
 // CUPTI writes a call's external id just before the call. One user at a time.
 class Translator {

@@ -361,3 +361,48 @@ def test_calls_of_libraries(programs, run_plain, run_preloaded, tell):
 def test_functions_of_libraries_end_no_step(programs, run_preloaded):
     result = run_preloaded([programs / "ranges" / "libraries"], GPUBUSY_STEP="call:ncclAllReduce")
     assert b"is not a function whose calls are recorded" in result.stderr
+
+
+def test_forwarders_of_a_library_find_its_parts(tmp_path, run_plain, run_preloaded):
+    """libcudnn.so.9 has the names of its parts, finds theirs by dlsym and jumps there. Whoever came
+    first, no hook may lead the forwarder back to itself."""
+    sources = {
+        "part": "int cudnnBackendFinalize(void* a) { return a == 0 ? 7 : 8; }",
+        "shim": """
+            #include <dlfcn.h>
+            int cudnnBackendFinalize(void* a) {
+              int (*f)(void*) = dlsym(dlopen("./libpart.so", RTLD_NOW), "cudnnBackendFinalize");
+              return f(a);
+            }""",
+        "inner": "int cudnnBackendFinalize(void*); int inner(void) { return cudnnBackendFinalize(0); }",
+        "user": "int cudnnBackendFinalize(void*); int user(void) { return cudnnBackendFinalize(0); }",
+    }
+    needs = {"inner": ["part"], "user": ["shim"]}
+    for name, source in sources.items():
+        (tmp_path / f"{name}.c").write_text(source)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", f"lib{name}.so", f"{name}.c", "-L.",
+                        *(f"-l{n}" for n in needs.get(name, [])), "-Wl,-rpath,$ORIGIN"],
+                       cwd=tmp_path, check=True)
+    (tmp_path / "main.c").write_text("""
+        #include <dlfcn.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        static int call(const char* library, const char* name) {
+          void* f = dlsym(dlopen(library, RTLD_NOW), name);
+          return ((int (*)(void*))f)(0);
+        }
+        int main(int argc, char** argv) {
+          alarm(20);
+          for (int i = 1; i + 1 < argc; i += 2) printf("%d\\n", call(argv[i], argv[i + 1]));
+          return 0;
+        }""")
+    subprocess.run(["gcc", "-o", "main", "main.c"], cwd=tmp_path, check=True)
+    f = "cudnnBackendFinalize"
+    part, shim, inner, user = (str(tmp_path / f"lib{n}.so") for n in ("part", "shim", "inner", "user"))
+    for order in ([part, f, shim, f], [shim, f, part, f], [inner, "inner", user, "user"],
+                  [user, "user", inner, "inner"], [part, f, user, "user", shim, f],
+                  [inner, "inner", shim, f, user, "user"]):
+        command = ["sh", "-c", f'cd {tmp_path}; exec ./main "$@"', "sh", *order]
+        plain, hooked = run_plain(command), run_preloaded(command)
+        assert plain.returncode == 0 and set(plain.stdout.split()) == {b"7"}
+        assert (hooked.returncode, hooked.stdout, hooked.stderr) == (0, plain.stdout, plain.stderr)
