@@ -466,20 +466,27 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
   return node;
 }
 
-std::uint32_t intern_native_stack(DefinitionSink& sink, const std::uint64_t* frames, int count,
+std::uint32_t intern_native_frame(DefinitionSink& sink, std::uint32_t parent, std::uint64_t location,
                                   bool cut) noexcept {
   KeepErrno keep;
   Tables* t = tables();
   if (t == nullptr) return 0;
+  const std::uint32_t flags = cut ? 1u << 8 : 0;
+  const std::uint32_t node =
+      node_of(*t, sink, {location, parent, static_cast<std::uint32_t>(FrameKind::kNative) | flags});
+  if (node == 0) g_refused.fetch_add(1, std::memory_order_relaxed);
+  return node;
+}
+
+std::uint32_t stack_epoch() noexcept { return g_epoch.load(std::memory_order_acquire); }
+
+std::uint32_t intern_native_stack(DefinitionSink& sink, const std::uint64_t* frames, int count,
+                                  bool cut) noexcept {
   std::uint32_t node = 0;
   for (int i = count - 1; i >= 0; --i) {
-    const std::uint32_t flags = i == count - 1 && cut ? 1u << 8 : 0;
-    const std::uint32_t next = node_of(
-        *t, sink, {frames[i], node, static_cast<std::uint32_t>(FrameKind::kNative) | flags});
-    if (next == 0) {
-      g_refused.fetch_add(1, std::memory_order_relaxed);
-      break;
-    }
+    const std::uint32_t next =
+        intern_native_frame(sink, node, frames[i], cut && i == count - 1);
+    if (next == 0) break;
     node = next;
   }
   return node;

@@ -31,6 +31,13 @@ std::uint32_t capture_python_stack(DefinitionSink& sink,
 std::uint32_t intern_native_stack(DefinitionSink& sink, const std::uint64_t* frames, int count,
                                   bool cut) noexcept;
 
+// One frame of it, for callers who know the caller's node (0: outermost). `cut`: there were more
+// behind it. 0: the table is full or the sink refuses.
+std::uint32_t intern_native_frame(DefinitionSink& sink, std::uint32_t parent, std::uint64_t location,
+                                  bool cut) noexcept;
+// Ids mean something within one epoch only. Read it before the first intern_native_frame().
+std::uint32_t stack_epoch() noexcept;
+
 struct StackTableCounts {
   std::uint32_t nodes;
   std::uint32_t codes;
