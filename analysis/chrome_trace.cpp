@@ -36,6 +36,7 @@ constexpr std::size_t kMaxName = 1024;
 constexpr std::size_t kCutName = 200;
 
 constexpr std::size_t kMaxFrames = 32;
+constexpr std::size_t kMaxNativeFrames = 64;
 constexpr std::size_t kBufferSize = 1u << 16;
 constexpr std::uint64_t kFooterReserve = 4096;
 
@@ -656,6 +657,7 @@ class Writer {
         break;
     }
     row_ += python_args(call.python_stack);
+    row_ += native_args(call.native_stack);
     row_ += "}}";
     for (std::size_t i = from; i < to; ++i) {
       const std::uint32_t op = timeline_.ops_by_call[i];
@@ -800,6 +802,25 @@ class Writer {
     return it->second = std::move(text);
   }
 
+  // Return addresses, innermost first. A stack that goes on behind the last one ends in "...".
+  const std::string& native_args(std::uint32_t stack) {
+    const auto [it, fresh] = native_args_.try_emplace(stack);
+    if (!fresh || stack == 0) return it->second;
+    std::string frames;
+    std::size_t count = 0;
+    bool cut = false;
+    for (std::uint32_t id = stack; id != 0; ++count) {
+      const auto node = recording_.stack_nodes.find(id);
+      if (node == recording_.stack_nodes.end()) break;
+      cut = (node->second.flags & 1) != 0 || count == kMaxNativeFrames;
+      if (count == kMaxNativeFrames) break;
+      frames += fmt::format("{}{:#x}", frames.empty() ? "" : ";", node->second.location);
+      id = node->second.parent;
+    }
+    if (frames.empty()) return it->second;
+    return it->second = fmt::format(", \"Native stack\": \"{}{}\"", frames, cut ? ";..." : "");
+  }
+
   // ---- the end of the file ----
 
   void footer() {
@@ -857,6 +878,7 @@ class Writer {
   std::unordered_map<std::string, std::uint32_t> long_names_;    // in full, and its number
   std::unordered_map<std::uint16_t, std::string> api_names_;     // as JSON
   std::unordered_map<std::uint32_t, std::string> python_args_;   // as JSON
+  std::unordered_map<std::uint32_t, std::string> native_args_;   // as JSON
   std::string buffer_, row_;
   bool any_row_ = false;
 };

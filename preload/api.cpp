@@ -238,7 +238,8 @@ void* find_in_library(const void* library, const char* symbol) noexcept {
   });
   return p;
 }
-constexpr runtime::LibraryFinder kLibraries{find_library, find_in_library};
+void walk_libraries(WalkStep step, void* data) { walk_objects(step, data); }
+constexpr runtime::LibraryFinder kLibraries{find_library, find_in_library, walk_libraries};
 
 // ---- what the recorder asks of the loader (runtime::LoaderView)
 

@@ -7,12 +7,14 @@
 // alike.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "preload/api.hpp"
 #include "preload/objects.hpp"
 #include "runtime/cupti/client.hpp"
 #include "runtime/keep_errno.hpp"
+#include "runtime/native/rules.hpp"
 #include "runtime/recorder.hpp"
 
 namespace gpubusy::preload {
@@ -130,8 +132,15 @@ extern "C" [[gnu::visibility("default")]] int dlclose(void* handle) {
     found.store(f, std::memory_order_release);
   }
   gpubusy::preload::keep_used_libraries();
+  // Unwind rules of an object that goes must not be applied to one that comes to the same place.
+  static constinit std::atomic<unsigned long long> seen{0};
+  const unsigned long long before = gpubusy::preload::load_count().unloaded;
+  gpubusy::runtime::native::before_unloading();
   const int result = reinterpret_cast<int (*)(void*)>(f)(handle);
   gpubusy::runtime::KeepErrno keep;
+  const unsigned long long after = gpubusy::preload::load_count().unloaded;
+  const bool missed = seen.exchange(after) != before;  // libc has unloaded something by itself
+  gpubusy::runtime::native::after_unloading(after != before || missed);
   gpubusy::preload::forget_unloaded();
   return result;
 }

@@ -3,6 +3,7 @@
 
 #include "runtime/cupti/buffers.hpp"
 #include "runtime/cupti/client.hpp"
+#include "runtime/native/capture.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/stack_table.hpp"
 
@@ -10,6 +11,15 @@ namespace gpubusy::runtime {
 namespace {
 
 constexpr std::uint32_t kHarvestEvery = 64;
+
+std::uint32_t capture_native_stack(ThreadState& thread) noexcept {
+  if (thread.native_stack == nullptr) [[unlikely]] {
+    KeepErrno keep;
+    thread.native_stack = native::ThreadStack::map();
+    if (thread.native_stack == nullptr) return 0;
+  }
+  return native::capture_native_stack(definitions(), *thread.native_stack);
+}
 
 }  // namespace
 
@@ -48,6 +58,7 @@ void CallScope::enter() noexcept {
     recording_file().count_lost(1);
     return;
   }
+  if (configuration().native_stacks != 0) native_stack_ = capture_native_stack(*thread_);
   if (!works || (flags_ & recording::kCallCaptured) != 0) return;
   if (cupti::is_on()) {
     correlation_ = next_correlation(*thread_);
@@ -112,7 +123,7 @@ void CallScope::fill(void* out, std::size_t size) noexcept {
   r->api = static_cast<std::uint16_t>(site_.api);
   r->flags = flags_;
   r->python_stack = python_stack_;
-  r->native_stack = 0;
+  r->native_stack = native_stack_;
   r->stream = stream_id_;
   r->result = static_cast<std::int16_t>(result_);
   r->device = device_;

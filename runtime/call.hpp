@@ -123,7 +123,7 @@ class CallScope {
   bool armed_ = false;
   std::uint64_t start_ns_ = 0, end_ns_ = 0;
   int result_ = 0;
-  std::uint32_t correlation_ = 0, stream_id_ = 0, python_stack_ = 0;
+  std::uint32_t correlation_ = 0, stream_id_ = 0, python_stack_ = 0, native_stack_ = 0;
   std::int16_t device_ = -1;
   std::uint16_t flags_ = 0;
   TimerTicket ticket_;

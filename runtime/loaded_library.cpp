@@ -14,6 +14,8 @@ void set_library_finder(const LibraryFinder* finder) noexcept {
   g_finder.store(finder, std::memory_order_release);
 }
 
+const LibraryFinder* library_finder() noexcept { return g_finder.load(std::memory_order_acquire); }
+
 LoadedLibrary find_loaded_library(const char* symbol) noexcept {
   const LibraryFinder* finder = g_finder.load(std::memory_order_acquire);
   const char* path = "";

@@ -4,6 +4,10 @@
 // how (preload/objects.hpp); it hands its functions in at the start.
 #pragma once
 
+#include <link.h>
+
+#include <cstddef>
+
 namespace gpubusy::runtime {
 
 // Finds the first loaded object, but this library, that defines a symbol. Takes a name and gives an
@@ -12,6 +16,8 @@ namespace gpubusy::runtime {
 struct LibraryFinder {
   const void* (*find_library)(const char* symbol, const char** path);
   void* (*find_in)(const void* library, const char* symbol);
+  // dl_iterate_phdr, but no fork falls into it.
+  void (*walk)(int (*step)(dl_phdr_info*, std::size_t, void*), void* data);
 };
 
 class LoadedLibrary {
@@ -29,6 +35,7 @@ class LoadedLibrary {
 };
 
 void set_library_finder(const LibraryFinder* finder) noexcept;
+const LibraryFinder* library_finder() noexcept;  // nullptr before it is set
 LoadedLibrary find_loaded_library(const char* symbol) noexcept;
 
 }  // namespace gpubusy::runtime

@@ -25,6 +25,7 @@
 #include "runtime/driver.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
+#include "runtime/native/capture.hpp"
 #include "runtime/no_cancel.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/ranges.hpp"
@@ -415,6 +416,7 @@ void after_fork_in_child() {
   forget_steps_after_fork();
   forget_python_after_fork();
   forget_driver_search_after_fork();
+  native::rules_after_fork();
   reset_stack_table_after_fork();
   if (!g_state.has_config) return;
   const bool chosen = g_state.config.process_kind != config::ProcessKind::kCommand;
@@ -497,6 +499,20 @@ void offer_for_nvtx(const char* library) noexcept {
     g_state.foreign_nvtx =
         !is_same_file(tool, library) && strcmp(base_name(tool), base_name(library)) != 0;
   }
+}
+
+void set_up_native_stacks() noexcept {
+  const LibraryFinder* libraries = library_finder();
+  native::ObjectSource source{};
+  if (libraries != nullptr) {
+    source.walk = libraries->walk;
+    source.find_object = reinterpret_cast<decltype(source.find_object)>(
+        find_loaded_library("_dl_find_object").find("_dl_find_object"));
+  }
+  native::set_object_source(source);
+  // The first range is this library.
+  native::set_up_walker(g_cuda_code[0].begin.load(std::memory_order_relaxed),
+                        g_cuda_code[0].end.load(std::memory_order_relaxed));
 }
 
 void watch_for_unnoticed_children() noexcept {
@@ -613,6 +629,7 @@ void start_up(const StartUp& start) noexcept {
   if (getcwd(g_state.start_directory, sizeof g_state.start_directory) == nullptr) {
     g_state.start_directory[0] = '\0';
   }
+  if (c.native_stacks != 0) set_up_native_stacks();
   g_state.has_config = true;
   offer_for_nvtx(start.library);
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
@@ -699,6 +716,10 @@ bool arm() noexcept {
                        times == config::DeviceTimeKind::kEvents);
   define_apis();
   define_settings();
+  if (g_state.config.native_stacks != 0 && !native::kSupported) {
+    notice(recording::NoticeKind::kInfo,
+           "Native stacks are off: gpubusy cannot read them on this architecture.");
+  }
   write_coverage();
   set_up_steps();
 

@@ -10,6 +10,7 @@
 
 #include "runtime/clock.hpp"
 #include "runtime/keep_errno.hpp"
+#include "runtime/native/walker.hpp"
 #include "runtime/no_cancel.hpp"
 #include "runtime/ranges.hpp"
 #include "runtime/recorder.hpp"
@@ -40,6 +41,7 @@ void on_thread_exit(void*) {
   steps_thread_ended(state->thread_id);
   forget_streams_of_thread(state->thread_id);
   state->writer.close(recording_file());
+  if (state->native_stack != nullptr) state->native_stack->forget();
   t_local.state = nullptr;
   state->ended.store(true, std::memory_order_release);
 }

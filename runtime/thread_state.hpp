@@ -13,6 +13,9 @@
 
 namespace gpubusy::runtime {
 
+namespace native {
+class ThreadStack;
+}
 struct RangeStack;
 struct TimerRing;
 
@@ -24,6 +27,7 @@ struct ThreadState {
   std::uint32_t external_ids = 0;  // runtime/cupti: pushed on this thread …
   std::uint32_t external_generation = 0;  // … since this many of the program's cuptiFinalize
   TimerRing* timers = nullptr;  // runtime/device_timer
+  native::ThreadStack* native_stack = nullptr;  // made on demand, stays with the state
   std::atomic<bool> ended{false};
   ThreadState* next = nullptr;  // list of all states
 };
