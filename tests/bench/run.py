@@ -49,6 +49,9 @@ def cases(library: Path, call: str) -> dict[str, tuple[str, dict[str, str]]]:
         "gpubusy outside a window": ("plain", {**preload, "GPUBUSY_PRELUDE_SIZE": "0"}),
         "gpubusy in a window, no stacks": ("plain", {**window, "GPUBUSY_PYTHON_STACKS": "0"}),
         "gpubusy in a window, Python stacks": ("plain", window),
+        "gpubusy in a window, native stacks": (
+            "plain", {**window, "GPUBUSY_PYTHON_STACKS": "0", "GPUBUSY_NATIVE_STACKS": "1"}),
+        "gpubusy in a window, both": ("plain", {**window, "GPUBUSY_NATIVE_STACKS": "1"}),
     }
     if call in HOOKED_BY_CUDA_MOCK:
         todo["cuda-mock (PyPI)"] = ("cuda_mock", {})
