@@ -445,6 +445,7 @@ bool switch_on(const Library& l) noexcept {
     result = cupti.enable(kind);
     if (result == kSuccess || !is_needed(kind)) continue;
     switch_off(l);
+    g_ours.store(false, std::memory_order_seq_cst);
     char what[40];
     snprintf(what, sizeof what, "activity kind %u", kind);
     refuse(what, result, "");
