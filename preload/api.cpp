@@ -169,9 +169,7 @@ void* look_up(std::size_t index, std::uintptr_t caller) noexcept {
   if (n == 0) return nullptr;
   if (same_for_all(c, n)) {
     // What else a framework defines under such a name is not CUDA's code.
-    if (index < static_cast<std::size_t>(ApiId::kCudaCount)) {
-      provider_slot(c[0].object.begin, c[0].object.end);
-    }
+    if (is_of_cuda(index)) provider_slot(c[0].object.begin, c[0].object.end);
     void* expected = nullptr;
     g_real[index].compare_exchange_strong(expected, c[0].function, std::memory_order_acq_rel);
     return c[0].function;
@@ -179,9 +177,8 @@ void* look_up(std::size_t index, std::uintptr_t caller) noexcept {
   const Candidate& chosen = choose(c, n, caller, g_default[index].load(std::memory_order_relaxed));
   void* expected = nullptr;
   g_default[index].compare_exchange_strong(expected, chosen.function, std::memory_order_acq_rel);
-  const std::size_t slot = index < static_cast<std::size_t>(ApiId::kCudaCount)
-                               ? provider_slot(chosen.object.begin, chosen.object.end)
-                               : kProviders;
+  const std::size_t slot =
+      is_of_cuda(index) ? provider_slot(chosen.object.begin, chosen.object.end) : kProviders;
   if (slot < kProviders) {
     g_providers[slot].functions[index].store(chosen.function, std::memory_order_release);
     const std::uint64_t key = route_key(index, caller);
@@ -380,13 +377,10 @@ void ensure_started() noexcept {
   own_code(begin, end);
   runtime::g_cuda_code[0].end.store(end, std::memory_order_release);
   runtime::g_cuda_code[0].begin.store(begin, std::memory_order_release);
-  char library[PATH_MAX] = "";
-  if (getenv("GPUBUSY_OUTPUT") != nullptr) {
-    for_each_object([&](const Object& o) {
-      if (!is_own_code(o.begin)) return false;
-      if (realpath(o.path, library) == nullptr) library[0] = '\0';
-      return true;
-    });
+  char library[PATH_MAX] = "", path[PATH_MAX];
+  if (getenv("GPUBUSY_OUTPUT") != nullptr && own_path(path, sizeof path) &&
+      realpath(path, library) == nullptr) {
+    library[0] = '\0';
   }
   runtime::start_up({kApis,
                      kApiCount,

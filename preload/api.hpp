@@ -47,6 +47,10 @@ enum class ApiId : std::uint16_t {
 };
 
 inline constexpr std::size_t kFirstCupti = static_cast<std::size_t>(ApiId::kDriverEnd);
+// A function of CUDA or CUPTI, and not of a library above them.
+constexpr bool is_of_cuda(std::size_t index) noexcept {
+  return index < static_cast<std::size_t>(ApiId::kCudaCount);
+}
 inline constexpr std::size_t kApiCount = static_cast<std::size_t>(ApiId::kCount);
 
 extern const runtime::ApiInfo kApis[kApiCount];

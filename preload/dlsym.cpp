@@ -31,10 +31,6 @@ bool exists_without_us(ApiId id, const char* name, void* caller) noexcept {
   return caller != nullptr && is_in_scope_of(id, caller);
 }
 
-bool is_of_library(ApiId id) noexcept {
-  return static_cast<std::size_t>(id) >= static_cast<std::size_t>(ApiId::kCudaCount);
-}
-
 void* handed(ApiId id, void* answer, std::uint8_t way) noexcept {
   if (answer == kHooks[static_cast<std::size_t>(id)]) note_reach(id, way);
   return answer;
@@ -64,7 +60,7 @@ void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
   if (runtime::mode() == runtime::Mode::kOff) return p;
   // libcudnn.so.9 finds the functions of its parts by their own names and jumps there: given the hook,
   // which leads to libcudnn.so.9, it would go round for ever. So is any other forwarder.
-  if (is_of_library(id)) return p;
+  if (!is_of_cuda(index)) return p;
   void* answer = hook_for(id, p);
   if (answer == p && index >= kFirstCupti) runtime::cupti::another_library(p);
   return handed(id, answer, recording::kReachDlsym);
@@ -74,7 +70,10 @@ void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
 // them for dlvsym: what it would find is looked for instead.
 void* hooked_version(void* handle, const char* name, const char* version, void* caller) noexcept {
   const ApiId id = find_api(name);
-  if (id == ApiId::kCount || version == nullptr || is_of_library(id)) return kLeaveIt;
+  if (id == ApiId::kCount || version == nullptr ||
+      !is_of_cuda(static_cast<std::size_t>(id))) {
+    return kLeaveIt;
+  }
   runtime::KeepErrno keep;
   ensure_started();
   if (runtime::mode() == runtime::Mode::kOff) return kLeaveIt;

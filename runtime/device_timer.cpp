@@ -2,7 +2,6 @@
 #include "runtime/device_timer.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <new>
@@ -10,6 +9,7 @@
 #include "runtime/clock.hpp"
 #include "runtime/driver.hpp"
 #include "runtime/no_cancel.hpp"
+#include "runtime/patience.hpp"
 #include "runtime/recorder.hpp"
 #include "runtime/streams.hpp"
 
@@ -98,11 +98,7 @@ class ContextLock {
 
  private:
   static bool take(std::atomic<bool>& flag) noexcept {
-    for (int attempt = 0; attempt < 1000; ++attempt) {
-      if (!flag.exchange(true, std::memory_order_acquire)) return true;
-      usleep(50);
-    }
-    return false;
+    return patiently(1000, [&] { return !flag.exchange(true, std::memory_order_acquire); });
   }
   const bool anchors_, harvest_;
 };

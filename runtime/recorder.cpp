@@ -27,6 +27,7 @@
 #include "runtime/kernels.hpp"
 #include "runtime/native/capture.hpp"
 #include "runtime/no_cancel.hpp"
+#include "runtime/patience.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/ranges.hpp"
 #include "runtime/stack_table.hpp"
@@ -107,12 +108,8 @@ class Lock {
 // for it for ever.
 class PatientLock {
  public:
-  PatientLock() noexcept {
-    for (int attempt = 0; attempt < 1000 && !held_; ++attempt) {
-      held_ = pthread_mutex_trylock(&g_mutex) == 0;
-      if (!held_) usleep(50);
-    }
-  }
+  PatientLock() noexcept
+      : held_(patiently(1000, [] { return pthread_mutex_trylock(&g_mutex) == 0; })) {}
   ~PatientLock() {
     if (held_) pthread_mutex_unlock(&g_mutex);
   }
@@ -122,7 +119,7 @@ class PatientLock {
 
  private:
   const NoCancel no_cancel_;
-  bool held_ = false;
+  const bool held_;
 };
 
 // The program may have closed it and opened something of its own there.

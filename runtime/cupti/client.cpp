@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "runtime/clock.hpp"
 #include "runtime/cupti/buffers.hpp"
@@ -17,6 +16,7 @@
 #include "runtime/driver.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/no_cancel.hpp"
+#include "runtime/patience.hpp"
 #include "runtime/recorder.hpp"
 
 namespace gpubusy::runtime::cupti {
@@ -92,11 +92,7 @@ class Use {
 
 // Those that began before the generation rose. False: one does not end (stopped by a debugger).
 bool wait_for_users() noexcept {
-  for (int attempt = 0; attempt < 200; ++attempt) {
-    if (g_users.load(std::memory_order_seq_cst) == 0) return true;
-    usleep(50);
-  }
-  return false;
+  return patiently(200, [] { return g_users.load(std::memory_order_seq_cst) == 0; });
 }
 
 constinit std::atomic<Subscriber> g_left_behind{nullptr};
@@ -118,12 +114,8 @@ constinit std::atomic<int> g_app_buffers{0};  // of the program's, in CUPTI's ha
 // Nobody holds it long, but a holder may have been stopped by a debugger, or have left by siglongjmp.
 class Lock {
  public:
-  explicit Lock(int attempts = 20'000) noexcept {
-    while (!held_ && attempts-- > 0) {
-      held_ = pthread_mutex_trylock(&g_lock) == 0;
-      if (!held_) usleep(50);
-    }
-  }
+  Lock() noexcept
+      : held_(patiently(20'000, [] { return pthread_mutex_trylock(&g_lock) == 0; })) {}
   ~Lock() {
     if (held_) pthread_mutex_unlock(&g_lock);
   }
@@ -133,17 +125,15 @@ class Lock {
 
  private:
   const NoCancel no_cancel_;
-  bool held_ = false;
+  const bool held_;
 };
 
 class Harvest {
  public:
-  explicit Harvest(int attempts) noexcept {
-    while (!held_ && attempts-- > 0) {
-      held_ = !g_harvesting.exchange(true, std::memory_order_acquire);
-      if (!held_ && attempts > 0) usleep(50);
-    }
-  }
+  explicit Harvest(int attempts) noexcept
+      : held_(patiently(attempts, [] {
+          return !g_harvesting.exchange(true, std::memory_order_acquire);
+        })) {}
   ~Harvest() {
     if (held_) g_harvesting.store(false, std::memory_order_release);
   }
@@ -153,7 +143,7 @@ class Harvest {
 
  private:
   const NoCancel no_cancel_;
-  bool held_ = false;
+  const bool held_;
 };
 // Holders read some megabytes; but one may have been stopped by a debugger.
 constexpr int kPatient = 400;
@@ -271,6 +261,11 @@ void say(const char* text) noexcept {
   }
 }
 
+const char* file_name(const char* path) noexcept {
+  const char* slash = strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
+
 // What a reader would call the program's profiler.
 void name_of_caller(const void* caller, char* out, std::size_t size) noexcept {
   dl_find_object found{};
@@ -279,8 +274,7 @@ void name_of_caller(const void* caller, char* out, std::size_t size) noexcept {
   if (_dl_find_object(const_cast<void*>(caller), &found) == 0 && found.dlfo_link_map != nullptr) {
     path = found.dlfo_link_map->l_name;
   }
-  const char* slash = strrchr(path, '/');
-  const char* name = slash == nullptr ? path : slash + 1;
+  const char* name = file_name(path);
   if (strncmp(name, "libtorch", 8) == 0) {
     snprintf(out, size, "torch.profiler (%s)", name);
   } else {
@@ -499,8 +493,7 @@ bool read_buffers(int attempts) noexcept {
 const char* injected_tool() noexcept {
   const char* path = getenv("CUDA_INJECTION64_PATH");
   if (path == nullptr || path[0] == '\0') return nullptr;
-  const char* slash = strrchr(path, '/');
-  const char* name = slash == nullptr ? path : slash + 1;
+  const char* name = file_name(path);
   return strcmp(name, "libgpubusy.so") == 0 ? nullptr : name;
 }
 

@@ -83,7 +83,9 @@ std::uint16_t define_function(const Library& library, std::uint32_t domain,
 std::uint16_t function_of(const Library& library, std::uint32_t domain, std::uint32_t id) noexcept {
   if (id >= kMaxCallbackId) return kNotWanted;
   if (g_functions_file != file_generation()) {
-    forget_callback_names();
+    // They are defined once per file.
+    memset(g_function_of, 0, sizeof g_function_of);
+    g_next_function = 0;
     g_functions_file = file_generation();
   }
   std::uint16_t& known = g_function_of[domain == kDomainDriver][id];
@@ -135,11 +137,6 @@ recording::MemoryKind memory_kind_of(std::uint8_t kind) noexcept {
 }
 
 }  // namespace
-
-void forget_callback_names() noexcept {
-  memset(g_function_of, 0, sizeof g_function_of);
-  g_next_function = 0;
-}
 
 std::uint64_t Translator::translate(const Library& library, const Activities& cupti,
                                     const Clock& clock, const FullBuffer& buffer,

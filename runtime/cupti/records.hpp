@@ -62,7 +62,4 @@ class Translator {
   std::uint32_t external_call_ = 0, external_activity_ = 0;
 };
 
-// Names of calls that CUPTI reports are looked up once per file.
-void forget_callback_names() noexcept;
-
 }  // namespace gpubusy::runtime::cupti
