@@ -33,6 +33,13 @@ constexpr Flag kReportFlags[] = {
     {"--json", "", nullptr, "as JSON"},
     {"--report", "", "FILE", "write to FILE instead of standard output"},
 };
+constexpr Flag kWhatIfFlags[] = {
+    {"--change", "", "CHANGE", "what is changed; may be given several times"},
+    {"--together", "", nullptr, "all changes at once, else each by itself"},
+    {"--processors", "", "N", "that the program may use, else those of this machine"},
+    {"--json", "", nullptr, "as JSON"},
+    {"--report", "", "FILE", "write to FILE instead of standard output"},
+};
 constexpr Flag kExportFlags[] = {
     {"--output", "-o", "DIR", "existing directory for the traces, else next to the recordings"},
     {"--no-compress", "", nullptr, ".json instead of .json.gz"},
@@ -133,8 +140,9 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
       line.action = Action::kHelp;
       return line;
     }
-    const Flag* flag = line.action == Action::kExport ? flag_by_name(kExportFlags, name)
-                                                      : flag_by_name(kReportFlags, name);
+    const Flag* flag = line.action == Action::kExport   ? flag_by_name(kExportFlags, name)
+                       : line.action == Action::kWhatIf ? flag_by_name(kWhatIfFlags, name)
+                                                        : flag_by_name(kReportFlags, name);
     if (flag == nullptr) return unknown_option(name, word);
     if (flag->value == nullptr && arguments.attached()) {
       return tl::unexpected(fmt::format("{} takes no value", name));
@@ -148,6 +156,8 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
       line.include_prelude = true;
     } else if (known == "--quiet") {
       line.quiet = true;
+    } else if (known == "--together") {
+      line.together = true;
     } else {
       auto value = arguments.take_value();
       if (!value) return tl::unexpected(std::move(value).error());
@@ -164,6 +174,12 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
         }
         line.window = static_cast<std::uint32_t>(*first);
         line.last_window = static_cast<std::uint32_t>(*last);
+      } else if (known == "--change") {
+        line.changes.push_back(std::move(*value));
+      } else if (known == "--processors") {
+        const auto number = whole_number(*value, 1, 65'536);
+        if (!number) return tl::unexpected(fmt::format("--processors='{}': {}", *value, number.error()));
+        line.processors = static_cast<unsigned>(*number);
       } else if (known == "--output") {
         line.export_directory = std::move(*value);
       } else {
@@ -201,7 +217,10 @@ tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std:
   Arguments arguments(all);
   if (!all.empty()) {
     constexpr std::pair<std::string_view, Action> kWords[] = {
-        {"report", Action::kReport}, {"export", Action::kExport}, {"compare", Action::kCompare}};
+        {"report", Action::kReport},
+        {"export", Action::kExport},
+        {"compare", Action::kCompare},
+        {"whatif", Action::kWhatIf}};
     for (const auto& [word, action] : kWords) {
       if (all[0] != word) continue;
       arguments.skip();
@@ -353,6 +372,7 @@ std::string help_text() {
       "  gpubusy report DIR [--json] [--report FILE]\n"
       "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N[..M]]\n"
       "  gpubusy compare DIR DIR\n"
+      "  gpubusy whatif DIR [--change CHANGE]... [--together] [--json]\n"
       "\n"
       "The program runs as it would without gpubusy: same output, same exit status. The verdict\n"
       "goes to standard error, recordings and traces into the output directory.\n"
@@ -370,13 +390,15 @@ std::string help_text() {
   for (const Flag& flag : kRunFlags) add_flag(out, flag);
   out += "\nOptions of report and compare:\n";
   for (const Flag& flag : kReportFlags) add_flag(out, flag);
+  out += "\nOptions of whatif:\n";
+  for (const Flag& flag : kWhatIfFlags) add_flag(out, flag);
   out += "\nOptions of export:\n";
   for (const Flag& flag : kExportFlags) add_flag(out, flag);
   out +=
       "\n"
       "Exit status: the program's own; if it was ended by a signal, gpubusy ends by the same.\n"
       "125: gpubusy refused to start it. 126: it cannot be executed. 127: it was not found.\n"
-      "A program called report, export or compare: gpubusy -- report ...\n";
+      "A program called report, export, compare or whatif: gpubusy -- report ...\n";
   return out;
 }
 

@@ -22,6 +22,7 @@ enum class Action : std::uint8_t {
   kReport,
   kExport,
   kCompare,
+  kWhatIf,
   kExplainSchedule,
   kHelp,
   kVersion
@@ -43,10 +44,13 @@ struct CommandLine {
   std::uint64_t explained_steps = 0;  // 0: as many as show the pattern
 
   std::vector<std::string> command;     // kRun
-  std::vector<std::string> paths;       // kReport, kExport, kCompare
+  std::vector<std::string> paths;       // kReport, kExport, kCompare, kWhatIf
   bool compress = true;                 // kExport
   bool include_prelude = false;         // kExport
   std::string export_directory;         // kExport; empty: next to the recordings
+  std::vector<std::string> changes;     // kWhatIf, in order
+  bool together = false;                // kWhatIf: all changes at once
+  unsigned processors = 0;              // kWhatIf; 0: those of this machine
   std::optional<std::uint32_t> window;  // kExport: only this one …
   std::optional<std::uint32_t> last_window;  // … or those from it to this one
 };

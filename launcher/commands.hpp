@@ -16,5 +16,6 @@ int run_command(const CommandLine& line);
 int report_command(const CommandLine& line);
 int export_command(const CommandLine& line);
 int compare_command(const CommandLine& line);
+int whatif_command(const CommandLine& line);
 
 }  // namespace gpubusy::launcher

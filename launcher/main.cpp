@@ -31,6 +31,8 @@ int run(const std::vector<std::string>& arguments) {
       return export_command(*line);
     case Action::kCompare:
       return compare_command(*line);
+    case Action::kWhatIf:
+      return whatif_command(*line);
     case Action::kHelp:
       return write_all(STDOUT_FILENO, help_text()) ? 0 : kExitNothing;
     case Action::kVersion:

@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
 #include "analysis/api.hpp"
 #include "analysis/report.hpp"
+#include "analysis/whatif/whatif.hpp"
 #include "launcher/commands.hpp"
 #include "launcher/terminal.hpp"
 
@@ -65,6 +67,33 @@ int compare_command(const CommandLine& line) {
   if (!after) return after.error();
   return print(line, analysis::render_comparison(analysis::analyse(*before),
                                                  analysis::analyse(*after), options_for(line)));
+}
+
+int whatif_command(const CommandLine& line) {
+  analysis::whatif::Options options;
+  options.changes = line.changes;
+  options.together = line.together;
+  options.processors = line.processors;
+  for (const std::string& text : line.changes) {  // before a large recording is read
+    const auto change = analysis::whatif::parse_change(text);
+    if (!change) {
+      say(change.error());
+      return kExitRefused;
+    }
+  }
+  const auto session = load(line.paths[0]);
+  if (!session) return session.error();
+  const auto predictions = analysis::whatif::predict(*session, options);
+  if (!predictions) {
+    say(predictions.error());
+    return kExitRefused;
+  }
+  const bool any = std::any_of(predictions->begin(), predictions->end(),
+                               [](const auto& p) { return p.error.empty(); });
+  const int printed = print(line, line.json ? analysis::whatif::render_json(*predictions)
+                                            : analysis::whatif::render_text(*predictions,
+                                                                            options_for(line)));
+  return printed != 0 || any ? printed : kExitNothing;
 }
 
 int export_command(const CommandLine& line) {

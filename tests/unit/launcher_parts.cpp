@@ -216,6 +216,21 @@ TEST(CommandLine, LaterCommands) {
   EXPECT_EQ(line->action, Action::kRun);
 }
 
+TEST(CommandLine, WhatIf) {
+  const char* none[] = {nullptr};
+  const auto line = parse_command_line(
+      {"whatif", "dir", "--change", "pinned", "--change=workers=4", "--together", "--processors", "8"},
+      none);
+  ASSERT_TRUE(line) << line.error();
+  EXPECT_EQ(line->action, Action::kWhatIf);
+  EXPECT_EQ(line->changes, (std::vector<std::string>{"pinned", "workers=4"}));
+  EXPECT_TRUE(line->together);
+  EXPECT_EQ(line->processors, 8u);
+  EXPECT_FALSE(parse_command_line({"whatif", "dir", "--processors", "0"}, none));
+  EXPECT_FALSE(parse_command_line({"whatif", "dir", "--change"}, none));
+  EXPECT_FALSE(parse_command_line({"whatif"}, none));
+}
+
 TEST(CommandLine, ExportSwitch) {
   const char* off[] = {"GPUBUSY_EXPORT=0", nullptr};
   EXPECT_FALSE(parse_command_line({"prog"}, off)->export_traces);

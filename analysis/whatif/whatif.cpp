@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/whatif/whatif.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "analysis/report.hpp"
+#include "analysis/whatif/model.hpp"
+
+namespace gpubusy::analysis::whatif {
+namespace {
+
+using recording::Recording;
+using recording::Session;
+
+constexpr unsigned kMaxSuggestedWorkers = 8;
+
+std::string at(const SourceLine& line) {
+  const std::size_t slash = line.file.rfind('/');
+  return fmt::format("{}:{}", slash == std::string::npos ? line.file : line.file.substr(slash + 1),
+                     line.line);
+}
+
+std::string joined(const std::vector<std::string>& parts, const char* between) {
+  std::string out;
+  for (const std::string& part : parts) out += (out.empty() ? "" : between) + part;
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> standard_changes(const ProcessReport& report, unsigned processors) {
+  std::vector<std::string> out;
+  const auto add = [&](std::string change) {
+    if (std::find(out.begin(), out.end(), change) == out.end()) out.push_back(std::move(change));
+  };
+  for (const Finding& finding : report.findings) {
+    if (finding.id == "data_starvation") {
+      add(fmt::format("workers={}", std::clamp(processors, 1u, kMaxSuggestedWorkers)));
+    } else if (finding.id == "synchronisation") {
+      add(finding.before.known() ? "no-sync:" + at(finding.before) : "no-sync");
+    } else if (finding.id == "pageable_copies") {
+      add("pinned");
+    } else if (finding.id == "launch_bound") {
+      add("launches*0.1");
+    } else if (finding.id == "allocation_churn") {
+      add("alloc*0");
+    } else if (finding.id == "copy_bound") {
+      add("prefetch");
+    } else if (finding.id == "host_elsewhere" && finding.before.known()) {
+      add(fmt::format("host:{}*0", at(finding.before)));
+    }
+  }
+  return out;
+}
+
+Predictions predict(const Recording& recording, const Options& options,
+                    const std::vector<Change>& given) {
+  Predictions out;
+  out.pid = recording.pid;
+  out.rank = recording.rank;
+  const Timeline timeline = build_timeline(recording);
+  const StepSelection selection = select_steps(recording, timeline);
+  if (selection.mode != StepMode::kSteps) {
+    out.error = "no steps were seen: nothing to predict from";
+    return out;
+  }
+  const auto model = build_model(recording, timeline, selection.steps);
+  if (!model) {
+    out.error = model.error();
+    return out;
+  }
+  Surroundings surroundings;
+  surroundings.processors = options.processors != 0 ? options.processors : processors_here();
+  Predictor predictor(recording, timeline, *model, surroundings);
+  out.steps = model->steps;
+  out.step_ms = static_cast<double>(model->observed_mean_ns) / 1e6;
+  out.model_ms = predictor.unchanged_ns() / 1e6;
+
+  std::vector<Change> changes = given;
+  if (changes.empty()) {
+    for (const std::string& text :
+         standard_changes(report_of(recording), surroundings.processors)) {
+      if (auto change = parse_change(text)) changes.push_back(std::move(*change));
+    }
+  }
+  if (!options.together) {
+    for (const Change& change : changes) out.rows.push_back(predictor.predict({change}));
+  }
+  if (options.together || (given.empty() && changes.size() > 1)) {
+    out.rows.push_back(predictor.predict(changes));
+  }
+  return out;
+}
+
+tl::expected<std::vector<Predictions>, std::string> predict(const Session& session,
+                                                            const Options& options) {
+  std::vector<Change> changes;
+  for (const std::string& text : options.changes) {
+    auto change = parse_change(text);
+    if (!change) return tl::unexpected(change.error());
+    changes.push_back(std::move(*change));
+  }
+  std::vector<Predictions> out;
+  for (const Recording& recording : session.processes) {
+    if (!recording.calls.empty()) out.push_back(predict(recording, options, changes));
+  }
+  return out;
+}
+
+std::string render_text(const std::vector<Predictions>& predictions, const TextOptions& options) {
+  std::string out;
+  if (predictions.empty()) return "Nothing to predict from: no CUDA call was recorded.\n";
+  const bool any = std::any_of(predictions.begin(), predictions.end(),
+                               [](const Predictions& p) { return p.error.empty(); });
+  std::size_t without = 0;  // helpers beside a training; told one by one where there is nothing else
+  for (const Predictions& p : predictions) {
+    if (any && !p.error.empty()) {
+      ++without;
+      continue;
+    }
+    if (!out.empty()) out += "\n";
+    const std::string who =
+        p.rank >= 0 ? fmt::format("rank {}, pid {}", p.rank, p.pid) : fmt::format("pid {}", p.pid);
+    if (!p.error.empty()) {
+      out += fmt::format("{}: {}\n", who, p.error);
+      continue;
+    }
+    out += fmt::format(
+        "{}: a step takes {:.2f} ms (mean of {}); the model, with nothing changed: {:.2f} ms\n",
+        who, p.step_ms, p.steps - 1, p.model_ms);
+    if (p.rows.empty()) {
+      out += "  No finding calls for a change that can be predicted. Try --change.\n";
+      continue;
+    }
+    std::size_t width = 6;
+    for (const Prediction& row : p.rows) {
+      width = std::max(width, joined(row.changes, " + ").size());
+    }
+    width = std::min<std::size_t>(width, static_cast<std::size_t>(std::max(options.width, 60)) / 2);
+    out += fmt::format("  {:<{}}  {:>9}  {:>19}  {:>7}  {:>8}\n", "change", width, "step ms",
+                       "at least - at most", "faster", "GPU busy");
+    for (const Prediction& row : p.rows) {
+      const std::string name = joined(row.changes, " + ");
+      if (name.size() > width) {
+        out += fmt::format("  {}\n  {:<{}}", name, "", width);
+      } else {
+        out += fmt::format("  {:<{}}", name, width);
+      }
+      out += fmt::format("  {:>9.2f}  {:>19}  {:>7}  {:>7.1f}%\n", row.step_ms,
+                         fmt::format("{:.2f} - {:.2f}", row.low_ms, row.high_ms),
+                         row.step_ms > 0 ? fmt::format("{:.2f}x", p.step_ms / row.step_ms) : "?",
+                         row.gpu_busy * 100);
+      for (std::size_t i = 0; i < row.touched.size(); ++i) {
+        if (row.touched[i] == 0) {
+          out += fmt::format("    nothing in the recording is what {} changes\n", row.changes[i]);
+        }
+      }
+      for (const std::string& text : row.assumed) out += fmt::format("    assumed: {}\n", text);
+    }
+  }
+  if (without > 0) {
+    out += fmt::format("\n{} more {} no steps to predict from.\n", without,
+                       without == 1 ? "process has" : "processes have");
+  }
+  return out;
+}
+
+std::string render_json(const std::vector<Predictions>& predictions) {
+  using Json = nlohmann::ordered_json;
+  Json out = {{"schema", 1}, {"processes", Json::array()}};
+  for (const Predictions& p : predictions) {
+    Json process = {{"pid", p.pid},           {"rank", p.rank},
+                    {"steps", p.steps},       {"step_ms", p.step_ms},
+                    {"model_ms", p.model_ms}, {"error", p.error.empty() ? Json() : Json(p.error)},
+                    {"predictions", Json::array()}};
+    for (const Prediction& row : p.rows) {
+      process["predictions"].push_back(
+          {{"changes", row.changes},   {"step_ms", row.step_ms},
+           {"low_ms", row.low_ms},     {"high_ms", row.high_ms},
+           {"gpu_busy", row.gpu_busy}, {"touched", row.touched},
+           {"assumed", row.assumed}});
+    }
+    out["processes"].push_back(std::move(process));
+  }
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace gpubusy::analysis::whatif

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Predictions for programs whose answer can be worked out by hand. Times in the scripts are ms unless
+// said otherwise.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "analysis/report.hpp"
+#include "analysis/whatif/whatif.hpp"
+#include "tests/support/recording_builder.hpp"
+#include "tests/support/scenarios.hpp"
+
+namespace gpubusy::analysis::whatif {
+namespace {
+
+using recording::Category;
+using recording::CopyDirection;
+using recording::MemoryKind;
+using recording::WindowEvent;
+using testing::CallOptions;
+using testing::RecordingBuilder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kMs = 1'000'000, kUs = 1'000;
+constexpr int kSteps = 12;
+constexpr const char* kScript = "/home/u/train.py";
+
+// A loop of steps; `body(t, i)` writes one and returns its length.
+RecordingBuilder loop(const std::function<std::uint64_t(RecordingBuilder&, std::uint64_t, int)>& body,
+                      int steps = kSteps) {
+  RecordingBuilder b;
+  b.device(0, "NVIDIA H200");
+  std::uint64_t t = RecordingBuilder::kStart;
+  b.window(WindowEvent::kBegin, t, 0, 0, static_cast<std::uint32_t>(steps));
+  for (int i = 0; i < steps; ++i) {
+    t += body(b, t, i);
+    b.step_edge(t, static_cast<std::uint32_t>(i));
+  }
+  b.window(WindowEvent::kEnd, t, 0, 0, static_cast<std::uint32_t>(steps));
+  return b;
+}
+
+Predictions run(const RecordingBuilder& b, std::vector<std::string> changes,
+                unsigned processors = 16, bool together = false) {
+  Options options;
+  options.processors = processors;
+  options.together = together;
+  std::vector<Change> parsed;
+  for (const std::string& text : changes) {
+    auto change = parse_change(text);
+    if (!change) {
+      ADD_FAILURE() << change.error();
+      return {};
+    }
+    parsed.push_back(*change);
+  }
+  return predict(b.read(), options, parsed);
+}
+
+double step_ms(const RecordingBuilder& b, const std::string& change, unsigned processors = 16) {
+  const Predictions p = run(b, {change}, processors);
+  EXPECT_EQ(p.error, "");
+  if (p.rows.size() != 1) {
+    ADD_FAILURE() << p.rows.size() << " predictions";
+    return -1;
+  }
+  EXPECT_LE(p.rows[0].low_ms, p.rows[0].step_ms);
+  EXPECT_GE(p.rows[0].high_ms, p.rows[0].step_ms);
+  return p.rows[0].step_ms;
+}
+
+// Ten kernels of 1 ms, a synchronisation, then the host works for 6 ms by itself.
+RecordingBuilder synchronised() {
+  return loop([](RecordingBuilder& b, std::uint64_t t, int) {
+    const std::uint32_t kernel = b.kernel("forward_kernel");
+    CallOptions o;
+    for (std::uint64_t k = 0; k < 10; ++k) {
+      const std::uint32_t l = b.launch(t + k * 10 * kUs, t + k * 10 * kUs + 5 * kUs, kernel, o);
+      b.device_time(l, t + 5 * kUs + k * kMs, t + 5 * kUs + (k + 1) * kMs, o);
+    }
+    o.python_stack = b.frame(0, kScript, "main", 60);
+    b.sync(t + 200 * kUs, t + 10 * kMs + 10 * kUs, o);
+    return 16 * kMs + 10 * kUs;
+  });
+}
+
+TEST(WhatIf, ModelWithNothingChangedIsTheRecording) {
+  for (const RecordingBuilder& b :
+       {synchronised(), testing::starved_loop(), testing::launch_bound_loop(10, 100, 20, 5)}) {
+    const Predictions p = run(b, {});
+    EXPECT_EQ(p.error, "");
+    EXPECT_NEAR(p.model_ms / p.step_ms, 1, 0.002);
+  }
+}
+
+TEST(WhatIf, WithoutTheSynchronisationHostAndDeviceRunSideBySide) {
+  const RecordingBuilder b = synchronised();
+  EXPECT_NEAR(step_ms(b, "no-sync"), 10, 0.1);  // the device's 10 ms; the host needs 6.2
+  EXPECT_NEAR(step_ms(b, "no-sync:train.py:60"), 10, 0.1);
+  EXPECT_NEAR(step_ms(b, "no-sync:main"), 10, 0.1);
+  EXPECT_NEAR(step_ms(b, "kernel:forward*:*0.5"), 11.01, 0.1);
+  EXPECT_NEAR(step_ms(b, "host:train.py:60*0.5"), 13.01, 0.1);
+
+  const Predictions other = run(b, {"no-sync:train.py:61"});
+  ASSERT_EQ(other.rows.size(), 1u);
+  EXPECT_NEAR(other.rows[0].step_ms, 16.01, 0.1);
+  EXPECT_THAT(other.rows[0].touched, ElementsAre(0u));
+  EXPECT_THAT(render_text({other}, {}), HasSubstr("nothing in the recording is what"));
+}
+
+TEST(WhatIf, ChangesTogether) {
+  const Predictions p = run(synchronised(), {"no-sync", "kernel*0.1"}, 16, true);
+  ASSERT_EQ(p.rows.size(), 1u);
+  EXPECT_THAT(p.rows[0].changes, ElementsAre("no-sync", "kernel*0.1"));
+  EXPECT_NEAR(p.rows[0].step_ms, 6.2, 0.1);  // the host's own time now
+  EXPECT_NEAR(p.rows[0].gpu_busy, 1 / 6.2, 0.02);
+}
+
+TEST(WhatIf, PinnedMemoryFreesTheHost) {
+  // 33 ms of the host, 2 of them in the pageable copy; the device is done long before.
+  EXPECT_NEAR(step_ms(testing::starved_loop(), "pinned"), 31, 0.1);
+  const Predictions p = run(testing::starved_loop(), {"pinned"});
+  ASSERT_EQ(p.rows.size(), 1u);
+  EXPECT_THAT(p.rows[0].assumed, ElementsAre(HasSubstr("25 GB/s")));
+  testing::StarvedOptions pinned;
+  pinned.pinned = true;
+  EXPECT_THAT(run(testing::starved_loop(pinned), {"pinned"}).rows.at(0).touched, ElementsAre(0u));
+}
+
+TEST(WhatIf, WorkersLoadBesideTheTraining) {
+  // Loading takes 30 ms of 33. Eight workers: a batch each 3.75 ms, so copy and kernels decide: 10 ms.
+  const double with_many = step_ms(testing::starved_loop(), "workers=8");
+  EXPECT_GT(with_many, 9.8);
+  EXPECT_LT(with_many, 10.7);
+  EXPECT_NEAR(step_ms(testing::starved_loop(), "workers=2"), 15, 0.5);
+  // On two processors, workers and the main process share: 30 ms and 1 ms of launching, by 2.
+  EXPECT_NEAR(step_ms(testing::starved_loop(), "workers=8", 2), 15.5, 0.5);
+  // Two workers that cannot keep up with 33 ms a step need 66 ms for a batch: four make it 16.5.
+  EXPECT_NEAR(step_ms(testing::starved_loop(), "workers=2:4"), 16.5, 0.6);
+}
+
+TEST(WhatIf, CheaperLaunchesUntilTheDeviceDecides) {
+  const RecordingBuilder b = testing::launch_bound_loop(10, 100, 20, 5);  // 2 ms, 0.5 of the device
+  EXPECT_NEAR(step_ms(b, "launches*0.5"), 1.0, 0.05);
+  EXPECT_NEAR(step_ms(b, "launches*0.1"), 0.5, 0.05);
+}
+
+TEST(WhatIf, AllocationsWaitForTheDeviceAndCost) {
+  const RecordingBuilder b = loop([](RecordingBuilder& r, std::uint64_t t, int) {
+    const std::uint32_t l = r.launch(t, t + 5 * kUs, r.kernel("k"));
+    r.device_time(l, t + 5 * kUs, t + 5 * kMs);
+    r.free(t + 10 * kUs, t + 6 * kMs);  // waits 5 ms, takes 1
+    r.alloc(t + 6 * kMs, t + 8 * kMs, 1 << 20);
+    return 9 * kMs;
+  });
+  EXPECT_NEAR(step_ms(b, "alloc*1"), 9, 0.05);
+  EXPECT_NEAR(step_ms(b, "alloc*0"), 5, 0.05);
+  EXPECT_NEAR(step_ms(b, "kernel*0.2"), 5, 0.05);
+}
+
+TEST(WhatIf, StreamsThatWaitForEachOther) {
+  // Stream 13 works for 4 ms, an event makes stream 14 wait; 2 ms there; then the host waits.
+  const RecordingBuilder b = loop([](RecordingBuilder& r, std::uint64_t t, int) {
+    const std::uint16_t record = r.api("cudaEventRecord", Category::kEvent);
+    const std::uint16_t wait = r.api("cudaStreamWaitEvent", Category::kStream);
+    CallOptions first, second;
+    first.stream = 13;
+    second.stream = 14;
+    const std::uint32_t a = r.launch(t, t + 5 * kUs, r.kernel("first"), first);
+    r.device_time(a, t + 5 * kUs, t + 4 * kMs, first);
+    recording::SyncPayload recorded{0x77, 0x1300}, waited{0x1400, 0x77};
+    r.call(t + 10 * kUs, t + 11 * kUs, record, &recorded, sizeof recorded, first);
+    r.call(t + 12 * kUs, t + 13 * kUs, wait, &waited, sizeof waited, second);
+    const std::uint32_t c = r.launch(t + 20 * kUs, t + 25 * kUs, r.kernel("second"), second);
+    r.device_time(c, t + 4 * kMs, t + 6 * kMs, second);
+    r.sync(t + 30 * kUs, t + 6 * kMs + 5 * kUs, second);
+    return 6 * kMs + 10 * kUs;
+  });
+  EXPECT_NEAR(step_ms(b, "kernel:first*0.5"), 4.0, 0.05);
+  EXPECT_NEAR(step_ms(b, "kernel:second*0.5"), 5.0, 0.05);
+}
+
+TEST(WhatIf, BackwardOnAnotherThreadIsPartOfTheChain) {
+  const RecordingBuilder b = loop([](RecordingBuilder& r, std::uint64_t t, int) {
+    CallOptions engine;
+    engine.thread = 777;
+    const auto launch = [&](std::uint64_t at, const CallOptions& o) {
+      const std::uint32_t l = r.launch(at, at + 5 * kUs, r.kernel("k"), o);
+      r.device_time(l, at + 4 * kUs, at + 100 * kUs, o);
+    };
+    launch(t, {});
+    for (std::uint64_t k = 0; k < 10; ++k) launch(t + kMs + k * 300 * kUs, engine);
+    launch(t + 5 * kMs, {});
+    return 6 * kMs;
+  });
+  // The engine's nine pauses of 295 us between launches, and its launches, take half as long.
+  EXPECT_NEAR(step_ms(b, "launches*0.5"), 6 - 9 * 0.15, 0.2);
+}
+
+TEST(WhatIf, InputCopiedAheadOverlapsKernels) {
+  const RecordingBuilder b = loop([](RecordingBuilder& r, std::uint64_t t, int) {
+    const std::uint32_t c = r.copy(t, t + 10 * kUs, 40 << 20, CopyDirection::kHostToDevice,
+                                   MemoryKind::kPinned, true);
+    r.device_time(c, t + 5 * kUs, t + 4 * kMs);
+    const std::uint32_t l = r.launch(t + 20 * kUs, t + 25 * kUs, r.kernel("k"));
+    r.device_time(l, t + 4 * kMs, t + 10 * kMs);
+    r.sync(t + 30 * kUs, t + 10 * kMs);
+    return 10 * kMs + 10 * kUs;
+  });
+  EXPECT_NEAR(step_ms(b, "prefetch"), 6, 0.1);
+  EXPECT_NEAR(step_ms(b, "copies:htod*0.5"), 8, 0.1);
+  EXPECT_NEAR(step_ms(b, "copies:dtod*0"), 10.01, 0.05);
+}
+
+TEST(WhatIf, SmallCopiesPacked) {
+  const RecordingBuilder b = loop([](RecordingBuilder& r, std::uint64_t t, int) {
+    for (std::uint64_t k = 0; k < 100; ++k) {
+      const std::uint32_t c = r.copy(t + k * 20 * kUs, t + k * 20 * kUs + 10 * kUs, 1024,
+                                     CopyDirection::kHostToDevice, MemoryKind::kPinned, true);
+      r.device_time(c, t + k * 20 * kUs + 5 * kUs, t + k * 20 * kUs + 7 * kUs);
+    }
+    const std::uint32_t l = r.launch(t + 2 * kMs, t + 2 * kMs + 5 * kUs, r.kernel("k"));
+    r.device_time(l, t + 2 * kMs + 5 * kUs, t + 3 * kMs);
+    r.sync(t + 2 * kMs + 10 * kUs, t + 3 * kMs);
+    return 3 * kMs + 5 * kUs;
+  });
+  EXPECT_NEAR(step_ms(b, "packed-copies"), 1.05, 0.1);
+}
+
+TEST(WhatIf, LaunchesThatWaitForRoomInTheQueue) {
+  // Kernels of 1 ms, launched one behind the other; from the 40th on each launch waits for room.
+  std::uint64_t device = RecordingBuilder::kStart + 5 * kUs, host = RecordingBuilder::kStart;
+  RecordingBuilder b;
+  std::vector<std::uint64_t> ends;
+  b.window(WindowEvent::kBegin, host, 0, 0, 10);
+  for (std::uint32_t step = 0; step < 10; ++step) {
+    for (int k = 0; k < 20; ++k) {
+      std::uint64_t end = host + 5 * kUs;
+      if (ends.size() >= 40) end = std::max(end, ends[ends.size() - 40] + 5 * kUs);
+      const std::uint32_t l = b.launch(host, end, b.kernel("k"));
+      device = std::max(device, host + 5 * kUs);
+      b.device_time(l, device, device + kMs);
+      device += kMs;
+      ends.push_back(device);
+      host = end;
+    }
+    b.step_edge(host, step);
+  }
+  b.window(WindowEvent::kEnd, host, 0, 0, 10);
+  EXPECT_NEAR(step_ms(b, "kernel*0.5"), 10, 0.2);
+  EXPECT_NEAR(step_ms(b, "launches*0.1"), 20, 0.2);
+}
+
+TEST(WhatIf, WhatCannotBePredictedIsSaid) {
+  EXPECT_THAT(run(testing::starved_loop({.steps = 2}), {}).error, HasSubstr("3 steps"));
+  RecordingBuilder untimed = loop([](RecordingBuilder& r, std::uint64_t t, int) {
+    r.launch(t, t + 5 * kUs, r.kernel("k"));
+    return kMs;
+  });
+  EXPECT_THAT(run(untimed, {}).error, HasSubstr("device times are known for 0 of 12"));
+  RecordingBuilder idle;
+  idle.launch(RecordingBuilder::kStart, RecordingBuilder::kStart + 5, idle.kernel("k"));
+  EXPECT_THAT(run(idle, {}).error, HasSubstr("no steps"));
+}
+
+TEST(WhatIf, ChangesFollowFromFindings) {
+  ProcessReport report;
+  const auto add = [&](const char* id, int line) {
+    Finding f;
+    f.id = id;
+    f.before = {kScript, "main", line, true};
+    report.findings.push_back(f);
+  };
+  add("data_starvation", 58);
+  add("synchronisation", 60);
+  add("pageable_copies", 58);
+  add("launch_bound", 61);
+  add("allocation_churn", 62);
+  add("host_elsewhere", 63);
+  add("gpu_busy", 64);
+  EXPECT_THAT(standard_changes(report, 4),
+              ElementsAre("workers=4", "no-sync:train.py:60", "pinned", "launches*0.1", "alloc*0",
+                          "host:train.py:63*0"));
+  for (const std::string& text : standard_changes(report, 4)) EXPECT_TRUE(parse_change(text));
+}
+
+TEST(WhatIf, ChangesAreReadStrictly) {
+  const auto error = [](const char* text) { return parse_change(text).error(); };
+  EXPECT_THAT(error("faster"), HasSubstr("'faster': allowed are pinned, no-sync"));
+  EXPECT_THAT(error(""), HasSubstr("allowed are"));
+  EXPECT_THAT(error("launches"), HasSubstr("needs a factor"));
+  EXPECT_THAT(error("pinned*2"), HasSubstr("takes no factor"));
+  EXPECT_THAT(error("pinned:x"), HasSubstr("takes no target"));
+  EXPECT_THAT(error("kernel:*0.5"), HasSubstr("empty"));
+  EXPECT_THAT(error("launches*-1"), HasSubstr("allowed are"));
+  EXPECT_THAT(error("launches*nan"), HasSubstr("allowed are"));
+  EXPECT_THAT(error("launches*1e9"), HasSubstr("allowed are"));
+  EXPECT_THAT(error("copies:up*0.5"), HasSubstr("copies:htod"));
+  EXPECT_THAT(error("host*0"), HasSubstr("host needs"));
+  EXPECT_THAT(error("workers=0"), HasSubstr("workers=N"));
+  EXPECT_THAT(error("workers=2:"), HasSubstr("workers=N"));
+  EXPECT_THAT(error("workers"), HasSubstr("workers=N"));
+  EXPECT_EQ(parse_change("kernel:at::*gemm**0.25")->target, "at::*gemm*");
+  EXPECT_EQ(parse_change("kernel:at::*gemm**0.25")->factor, 0.25);
+  EXPECT_EQ(parse_change("workers=2:6")->workers, 6u);
+  EXPECT_EQ(parse_change("workers=2:6")->workers_before, 2u);
+}
+
+TEST(WhatIf, AsJson) {
+  const auto json =
+      nlohmann::json::parse(render_json({run(synchronised(), {"no-sync", "pinned"})}));
+  EXPECT_EQ(json["schema"], 1);
+  const auto& process = json["processes"][0];
+  EXPECT_EQ(process["error"], nullptr);
+  EXPECT_NEAR(process["step_ms"], 16.01, 0.1);
+  EXPECT_EQ(process["predictions"][0]["changes"][0], "no-sync");
+  EXPECT_NEAR(process["predictions"][0]["step_ms"], 10, 0.1);
+  EXPECT_EQ(process["predictions"][1]["touched"][0], 0);
+}
+
+}  // namespace
+}  // namespace gpubusy::analysis::whatif
