@@ -34,12 +34,13 @@ struct TextOptions {
 };
 std::string render_text(const SessionReport& report, const TextOptions& options);
 
-// Key numbers of two sessions side by side, e.g. before and after a cure.
-std::string render_comparison(const SessionReport& before, const SessionReport& after,
-                              const TextOptions& options);
+// Two sessions side by side: analysis/compare/comparison.hpp.
 
 // The whole report as one JSON document (schema version in "schema"), ends with a newline.
 std::string render_json(const SessionReport& report);
+
+// The main parts as GitHub's Markdown, for an issue or a pull request.
+std::string render_markdown(const SessionReport& report);
 
 // ---- traces ------------------------------------------------------------------------------------
 

@@ -263,7 +263,12 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
                           "--skip-first, --wait or --warmup.",
                           seen_and_needed));
   }
-  if (report.cut_windows > 0) {
+  if (report.cut_windows > 0 && report.cut_planned_steps == 0) {
+    out.push_back(fmt::format(
+        "{} of {} windows of the capture range were still open when the recording ended: the last "
+        "holds {} whole steps.",
+        report.cut_windows, report.windows, report.cut_steps));
+  } else if (report.cut_windows > 0) {
     out.push_back(fmt::format(
         "{} of {} windows ended before their last step: of the last, {} of {} steps were seen.",
         report.cut_windows, report.windows, report.cut_steps, report.cut_planned_steps));

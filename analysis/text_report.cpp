@@ -13,174 +13,16 @@
 #include "analysis/api.hpp"
 #include "analysis/names.hpp"
 #include "analysis/report.hpp"
+#include "analysis/text_page.hpp"
 
 namespace gpubusy::analysis {
 namespace {
 
-constexpr int kMinWidth = 60;
 constexpr std::size_t kTopKernels = 5;
 constexpr std::size_t kTopCalls = 5;
 constexpr std::size_t kTopCopies = 6;
 constexpr std::size_t kTopRanges = 8;
 constexpr std::size_t kTopNotices = 6;
-constexpr std::size_t kLeastName = 24;  // of a table's first column, if its cells are that long
-
-enum class Style { kPlain, kBold, kDim, kGood, kBad, kWarn };
-
-double ms(std::uint64_t ns) { return static_cast<double>(ns) / 1e6; }
-
-// 3 significant digits or so, at most 2 decimals: "0.02", "9.64", "41.2", "1203".
-std::string number(double value) {
-  if (value >= 999.5) return fmt::format("{:.0f}", value);
-  if (value >= 9.995) return fmt::format("{:.1f}", value);
-  return fmt::format("{:.2f}", value);
-}
-std::string percent(double share) { return fmt::format("{:.1f} %", share * 100); }
-std::string bytes_text(double bytes) {
-  if (bytes >= 1e9) return number(bytes / 1e9) + " GB";
-  if (bytes >= 1e6) return number(bytes / 1e6) + " MB";
-  if (bytes >= 1e3) return number(bytes / 1e3) + " kB";
-  return fmt::format("{:.0f} B", bytes);
-}
-std::string count_text(double count) {
-  const bool whole = std::abs(count - std::round(count)) < 0.005;
-  return whole ? fmt::format("{:.0f}", count) : number(count);
-}
-
-// Names come from the program: no control characters reach the terminal.
-std::string printable(const std::string& text) {
-  std::string out = text;
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return out;
-}
-
-std::string first_characters(const std::string& text, std::size_t count) {
-  std::size_t at = 0;
-  for (; at < text.size(); ++at) {
-    const bool starts = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
-    if (starts && count-- == 0) break;
-  }
-  return text.substr(0, at);
-}
-
-class Page {
- public:
-  explicit Page(const TextOptions& options)
-      : width_(static_cast<std::size_t>(std::max(options.width, kMinWidth))), options_(options) {}
-
-  std::size_t width() const { return width_; }
-  bool ascii() const { return options_.ascii; }
-  std::string take() { return std::move(out_); }
-
-  std::string styled(Style style, const std::string& text) const {
-    if (!options_.colour || style == Style::kPlain || text.empty()) return text;
-    const char* code = style == Style::kBold   ? "1"
-                       : style == Style::kDim  ? "2"
-                       : style == Style::kGood ? "1;32"
-                       : style == Style::kBad  ? "1;31"
-                                               : "33";
-    return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
-  }
-
-  void blank() { out_ += '\n'; }
-  void line(const std::string& text) { (out_ += text) += '\n'; }
-  void heading(const std::string& text) {
-    blank();
-    line(styled(Style::kBold, text));
-  }
-
-  // Text wrapped at blanks, with `first` before its first line and as many blanks before the rest.
-  void wrapped(const std::string& first, const std::string& text, Style style = Style::kPlain) {
-    const std::size_t indent = length_of(first);
-    std::string prefix = first, current;
-    std::size_t used = 0;
-    const auto flush = [&] {
-      line(prefix + styled(style, current));
-      prefix.assign(indent, ' ');
-      current.clear();
-      used = 0;
-    };
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find(' ', at), text.size());
-      std::string word = text.substr(at, end - at);
-      at = end + 1;
-      std::size_t length = length_of(word);
-      if (const std::size_t room = width_ - indent; length > room) {  // a path, a name
-        const std::string head = first_characters(word, room);
-        at = end - (word.size() - head.size());
-        word = head;
-        length = room;
-      }
-      if (used > 0 && indent + used + 1 + length > width_) flush();
-      if (used > 0) {
-        current += ' ';
-        ++used;
-      }
-      current += word;
-      used += length;
-    }
-    if (used > 0) flush();
-  }
-
-  std::string bar(double share, std::size_t cells) const {
-    const auto full = static_cast<std::size_t>(
-        std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(cells)));
-    std::string out;
-    for (std::size_t i = 0; i < cells; ++i) {
-      out += options_.ascii ? (i < full ? "#" : ".") : (i < full ? "█" : "░");
-    }
-    return out;
-  }
-
-  const char* dash() const { return options_.ascii ? "-" : "–"; }
-  const char* dot() const { return options_.ascii ? "|" : "·"; }
-
- private:
-  std::size_t width_;
-  TextOptions options_;
-  std::string out_;
-};
-
-// A table with columns as wide as their longest cell; the first column takes what is left, and the
-// last ones go where even that is too little.
-class Table {
- public:
-  explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
-  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  bool empty() const { return rows_.size() < 2; }
-
-  void print(Page& page, std::size_t last_left = 0) const {
-    const std::size_t all = rows_.front().size();
-    std::vector<std::size_t> widths(all);
-    std::size_t rest = 2;
-    for (std::size_t c = 0; c < all; ++c) {
-      for (const auto& row : rows_) widths[c] = std::max(widths[c], length_of(row[c]));
-      if (c > 0) rest += widths[c] + 2;
-    }
-    std::size_t columns = all;
-    const std::size_t least = std::min(widths[0], kLeastName);
-    for (; columns > 1 && rest + least > page.width(); --columns) rest -= widths[columns - 1] + 2;
-    widths[0] = std::min(widths[0], page.width() - rest);
-    for (std::size_t r = 0; r < rows_.size(); ++r) {
-      std::string text = "  ";
-      for (std::size_t c = 0; c < columns; ++c) {
-        const std::string cell =
-            c == 0 ? shorten(rows_[r][c], widths[0], page.ascii()) : rows_[r][c];
-        const std::string fill(widths[c] - length_of(cell), ' ');
-        const bool left = c == 0 || c + last_left >= all;
-        if (c > 0) text += "  ";
-        text += left ? cell + fill : fill + cell;
-      }
-      while (text.ends_with(' ')) text.pop_back();
-      page.line(r == 0 ? page.styled(Style::kDim, text) : text);
-    }
-  }
-
- private:
-  std::vector<std::vector<std::string>> rows_;
-};
 
 std::string who(const ProcessReport& p) {
   std::string out;
@@ -575,14 +417,6 @@ void ranks(Page& page, const SessionReport& report) {
   page.blank();
 }
 
-// The process that says most about a session: the first with steps, else the first.
-const ProcessReport* chief(const SessionReport& report) {
-  for (const ProcessReport& p : report.processes) {
-    if (p.has_steps()) return &p;
-  }
-  return report.processes.empty() ? nullptr : &report.processes.front();
-}
-
 }  // namespace
 
 std::string render_text(const SessionReport& report, const TextOptions& options) {
@@ -612,45 +446,6 @@ std::string render_text(const SessionReport& report, const TextOptions& options)
                                           ? ""
                                           : fmt::format(" ({} of them with libcuda.so.1 loaded)",
                                                         report.driver_without_calls.size()))));
-  }
-  return page.take();
-}
-
-std::string render_comparison(const SessionReport& before, const SessionReport& after,
-                              const TextOptions& options) {
-  Page page(options);
-  const ProcessReport *a = chief(before), *b = chief(after);
-  if (a == nullptr || b == nullptr) {
-    page.line("Nothing to compare: a session without CUDA calls.");
-    return page.take();
-  }
-  Table table({"", "before", "after"});
-  const auto per_step = [](const ProcessReport& p, std::uint64_t ns) {
-    const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
-    return number(ms(ns) / steps) + " ms";
-  };
-  const auto step = [](const ProcessReport& p) {
-    return p.has_steps() ? number(p.mean_step_ms()) + " ms" : std::string("?");
-  };
-  const auto busy = [](const ProcessReport& p) {
-    return p.has_device_times() ? percent(p.share(p.busy_ns)) : std::string("?");
-  };
-  table.add({"step (mean)", step(*a), step(*b)});
-  table.add({"GPU busy", busy(*a), busy(*b)});
-  for (const IdleClass c : kAllIdleClasses) {
-    if (a->share(a->idle(c)) < 0.005 && b->share(b->idle(c)) < 0.005) continue;
-    table.add({std::string("idle: ") + idle_title(c), per_step(*a, a->idle(c)),
-               per_step(*b, b->idle(c))});
-  }
-  const auto first = [](const ProcessReport& p) {
-    return p.findings.empty() ? std::string("none") : p.findings.front().id;
-  };
-  table.add({"first finding", first(*a), first(*b)});
-  table.print(page);
-  if (a->has_steps() && b->has_steps() && b->mean_step_ms() > 0) {
-    page.line(
-        page.styled(Style::kBold, fmt::format("  Steps are {} times as fast.",
-                                              number(a->mean_step_ms() / b->mean_step_ms()))));
   }
   return page.take();
 }

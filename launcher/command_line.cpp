@@ -9,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "launcher/hook_names.hpp"
+
 namespace gpubusy::launcher {
 namespace {
 
@@ -31,6 +33,7 @@ constexpr Flag kRunFlags[] = {
 };
 constexpr Flag kReportFlags[] = {
     {"--json", "", nullptr, "as JSON"},
+    {"--markdown", "", nullptr, "as Markdown, for an issue or a pull request"},
     {"--report", "", "FILE", "write to FILE instead of standard output"},
 };
 constexpr Flag kWhatIfFlags[] = {
@@ -39,6 +42,15 @@ constexpr Flag kWhatIfFlags[] = {
     {"--processors", "", "N", "that the program may use, else those of this machine"},
     {"--json", "", nullptr, "as JSON"},
     {"--report", "", "FILE", "write to FILE instead of standard output"},
+};
+constexpr Flag kCompareFlags[] = {
+    {"--fail-if", "", "CONDITION",
+     "exit with 3 if it holds beyond noise, e.g. 'step_time>5%'; may be repeated"},
+    {"--strict", "", nullptr, "also where too few steps or nothing measured leave it open"},
+};
+constexpr Flag kDoctorFlags[] = {
+    {"--json", "", nullptr, "as JSON"},
+    {"--help", "-h", nullptr, "this text"},
 };
 constexpr Flag kExportFlags[] = {
     {"--output", "-o", "DIR", "existing directory for the traces, else next to the recordings"},
@@ -76,7 +88,9 @@ class Arguments {
   }
   tl::expected<std::string, std::string> take_value() {
     if (attached_) return *attached_;
-    if (at_end()) return tl::unexpected(fmt::format("{} needs a value", name_));
+    if (at_end() || all_[next_] == "--") {
+      return tl::unexpected(fmt::format("{} needs a value", name_));
+    }
     return all_[next_++];
   }
   const std::optional<std::string>& attached() const { return attached_; }
@@ -143,6 +157,9 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
     const Flag* flag = line.action == Action::kExport   ? flag_by_name(kExportFlags, name)
                        : line.action == Action::kWhatIf ? flag_by_name(kWhatIfFlags, name)
                                                         : flag_by_name(kReportFlags, name);
+    if (flag == nullptr && line.action == Action::kCompare) {
+      flag = flag_by_name(kCompareFlags, name);
+    }
     if (flag == nullptr) return unknown_option(name, word);
     if (flag->value == nullptr && arguments.attached()) {
       return tl::unexpected(fmt::format("{} takes no value", name));
@@ -150,6 +167,10 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
     const std::string_view known = flag->name;
     if (known == "--json") {
       line.json = true;
+    } else if (known == "--markdown") {
+      line.markdown = true;
+    } else if (known == "--strict") {
+      line.strict = true;
     } else if (known == "--no-compress") {
       line.compress = false;
     } else if (known == "--prelude") {
@@ -180,6 +201,8 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
         const auto number = whole_number(*value, 1, 65'536);
         if (!number) return tl::unexpected(fmt::format("--processors='{}': {}", *value, number.error()));
         line.processors = static_cast<unsigned>(*number);
+      } else if (known == "--fail-if") {
+        line.conditions.push_back(std::move(*value));
       } else if (known == "--output") {
         line.export_directory = std::move(*value);
       } else {
@@ -192,6 +215,9 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
     return tl::unexpected(fmt::format(
         "{} needs {} of a recording, {} given", word,
         wanted == 1 ? "one directory or file" : "two directories or files", line.paths.size()));
+  }
+  if (line.json && line.markdown) {
+    return tl::unexpected(std::string("--json and --markdown: one of them"));
   }
   return line;
 }
@@ -209,13 +235,59 @@ std::string name_options(std::string text, const CommandLine& line) {
   return text;
 }
 
+using Settings = std::vector<std::pair<const config::OptionInfo*, std::string>>;
+
+// --step call:NAME: a name that the library would refuse once the program runs.
+tl::expected<void, std::string> check_step_call(const config::Config& c) {
+  if (c.step_kind != config::StepKind::kCall || can_end_steps(c.step_pattern)) return {};
+  const std::string near = nearest_step_call(c.step_pattern);
+  return tl::unexpected(fmt::format(
+      "GPUBUSY_STEP={}: '{}' is not a function whose calls are recorded; allowed is one of the CUDA "
+      "runtime or driver, e.g. call:{}",
+      c.step, c.step_pattern, near.empty() ? "cudaGraphLaunch" : near));
+}
+
+// Fills in line.config from variables and options, and judges it.
+tl::expected<void, std::string> settle(CommandLine& line, const Settings& settings,
+                                       const char* const* variables) {
+  config::Problem problem{};
+  config::set_defaults(line.config);
+  if (!config::load(line.config, variables, problem)) {
+    return tl::unexpected(std::string(problem.text));
+  }
+  line.has_output = line.config.output[0] != '\0';
+  for (const auto& [setting, value] : settings) {
+    if (!config::set_option(line.config, *setting, value.c_str(), setting->flag, problem)) {
+      return tl::unexpected(std::string(problem.text));
+    }
+    if (std::string_view(setting->member) == "output") {
+      if (value.empty()) {
+        return tl::unexpected(std::string("--output='': allowed is the name of a directory"));
+      }
+      line.has_output = true;
+    } else {
+      line.variables.emplace_back(setting->variable, value);
+    }
+  }
+  if (!config::finish(line.config, problem)) {
+    return tl::unexpected(name_options(problem.text, line));
+  }
+  if (const auto step = check_step_call(line.config); !step) {
+    return tl::unexpected(name_options(step.error(), line));
+  }
+  return {};
+}
+
 }  // namespace
 
 tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std::string>& all,
                                                           const char* const* environment) {
   CommandLine line;
   Arguments arguments(all);
-  if (!all.empty()) {
+  if (!all.empty() && all[0] == "doctor") {
+    arguments.skip();
+    line.action = Action::kDoctor;
+  } else if (!all.empty()) {
     constexpr std::pair<std::string_view, Action> kWords[] = {
         {"report", Action::kReport},
         {"export", Action::kExport},
@@ -230,7 +302,7 @@ tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std:
   }
 
   // Options win over variables, so a variable is judged only where no option replaces it.
-  std::vector<std::pair<const config::OptionInfo*, std::string>> settings;
+  Settings settings;
   while (!arguments.at_end() && is_option(arguments.peek())) {
     if (arguments.peek() == "--") {
       arguments.skip();
@@ -244,8 +316,9 @@ tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std:
       settings.emplace_back(setting, std::move(*value));
       continue;
     }
-    const Flag* flag = flag_by_name(kRunFlags, name);
-    if (flag == nullptr) return unknown_option(name, "gpubusy");
+    const bool doctor = line.action == Action::kDoctor;
+    const Flag* flag = doctor ? flag_by_name(kDoctorFlags, name) : flag_by_name(kRunFlags, name);
+    if (flag == nullptr) return unknown_option(name, doctor ? "doctor" : "gpubusy");
     if (flag->value == nullptr && arguments.attached()) {
       return tl::unexpected(fmt::format("{} takes no value", name));
     }
@@ -288,31 +361,14 @@ tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std:
   }
   variables.push_back(nullptr);
 
-  config::Problem problem{};
-  config::set_defaults(line.config);
-  if (!config::load(line.config, variables.data(), problem)) {
-    return tl::unexpected(std::string(problem.text));
-  }
-  line.has_output = line.config.output[0] != '\0';
-  for (const auto& [setting, value] : settings) {
-    if (!config::set_option(line.config, *setting, value.c_str(), setting->flag, problem)) {
-      return tl::unexpected(std::string(problem.text));
-    }
-    if (std::string_view(setting->member) == "output") {
-      if (value.empty()) {
-        return tl::unexpected(std::string("--output='': allowed is the name of a directory"));
-      }
-      line.has_output = true;
-    } else {
-      line.variables.emplace_back(setting->variable, value);
-    }
-  }
-  if (!config::finish(line.config, problem)) {
-    return tl::unexpected(name_options(problem.text, line));
+  if (auto settled = settle(line, settings, variables.data()); !settled) {
+    if (line.action != Action::kDoctor) return tl::unexpected(std::move(settled).error());
+    line.settings_problem = std::move(settled).error();
   }
   if (line.config.export_traces == 0) line.export_traces = false;
   if (line.action == Action::kExplainSchedule) return line;
   line.command = arguments.rest();
+  if (line.action == Action::kDoctor && line.command.empty()) return line;
   if (line.command.empty()) {
     return tl::unexpected(
         std::string("no command; usage: gpubusy [options] [--] command [arguments...]"));
@@ -369,10 +425,11 @@ std::string help_text() {
       "Tells whether the GPU is busy while a program runs and, if not, why.\n"
       "\n"
       "  gpubusy [options] [--] command [arguments...]\n"
-      "  gpubusy report DIR [--json] [--report FILE]\n"
+      "  gpubusy report DIR [--json | --markdown] [--report FILE]\n"
       "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N[..M]]\n"
-      "  gpubusy compare DIR DIR\n"
+      "  gpubusy compare BEFORE AFTER [--fail-if CONDITION]... [--json | --markdown]\n"
       "  gpubusy whatif DIR [--change CHANGE]... [--together] [--json]\n"
+      "  gpubusy doctor [options] [--json] [--] [command [arguments...]]\n"
       "\n"
       "The program runs as it would without gpubusy: same output, same exit status. The verdict\n"
       "goes to standard error, recordings and traces into the output directory.\n"
@@ -392,13 +449,16 @@ std::string help_text() {
   for (const Flag& flag : kReportFlags) add_flag(out, flag);
   out += "\nOptions of whatif:\n";
   for (const Flag& flag : kWhatIfFlags) add_flag(out, flag);
+  out += "\nOptions of compare:\n";
+  for (const Flag& flag : kCompareFlags) add_flag(out, flag);
   out += "\nOptions of export:\n";
   for (const Flag& flag : kExportFlags) add_flag(out, flag);
   out +=
       "\n"
       "Exit status: the program's own; if it was ended by a signal, gpubusy ends by the same.\n"
       "125: gpubusy refused to start it. 126: it cannot be executed. 127: it was not found.\n"
-      "A program called report, export, compare or whatif: gpubusy -- report ...\n";
+      "compare: 3 where a condition of --fail-if holds. doctor: 1 where a recording will not work.\n"
+      "A program called report, export, compare, whatif or doctor: gpubusy -- report ...\n";
   return out;
 }
 

@@ -23,6 +23,7 @@ enum class Action : std::uint8_t {
   kExport,
   kCompare,
   kWhatIf,
+  kDoctor,
   kExplainSchedule,
   kHelp,
   kVersion
@@ -40,10 +41,14 @@ struct CommandLine {
   bool quiet = false;
   bool export_traces = true;
   bool json = false;
+  bool markdown = false;
+  bool strict = false;                  // kCompare
+  std::vector<std::string> conditions;  // kCompare: as given
   std::string report_file;
   std::uint64_t explained_steps = 0;  // 0: as many as show the pattern
 
-  std::vector<std::string> command;     // kRun
+  std::vector<std::string> command;     // kRun, kDoctor
+  std::string settings_problem;         // kDoctor: what kRun would refuse
   std::vector<std::string> paths;       // kReport, kExport, kCompare, kWhatIf
   bool compress = true;                 // kExport
   bool include_prelude = false;         // kExport

@@ -221,6 +221,37 @@ std::optional<ElfFile> read_elf(const std::string& path) {
   return parse_elf(file.bytes());
 }
 
+std::vector<std::string> exported_names(const std::string& path) {
+  constexpr std::size_t kMaxSymbols = 1u << 20;
+  const MappedFile file(path);
+  const Bytes bytes(file.bytes());
+  std::vector<std::string> names;
+  const auto header = bytes.at<Elf64_Ehdr>(0);
+  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
+      header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_shentsize != sizeof(Elf64_Shdr)) {
+    return names;
+  }
+  const auto section = [&](std::size_t i) {
+    return bytes.at<Elf64_Shdr>(header->e_shoff + i * sizeof(Elf64_Shdr));
+  };
+  for (std::size_t i = 0; i < std::min<std::size_t>(header->e_shnum, kMaxEntries); ++i) {
+    const auto symbols = section(i);
+    if (!symbols || symbols->sh_type != SHT_DYNSYM) continue;
+    const auto strings = section(symbols->sh_link);
+    if (!strings) break;
+    const std::size_t count =
+        std::min<std::size_t>(symbols->sh_size / sizeof(Elf64_Sym), kMaxSymbols);
+    for (std::size_t s = 0; s < count; ++s) {
+      const auto symbol = bytes.at<Elf64_Sym>(symbols->sh_offset + s * sizeof(Elf64_Sym));
+      if (!symbol) break;
+      const unsigned char bind = ELF64_ST_BIND(symbol->st_info);
+      if (symbol->st_shndx == SHN_UNDEF || (bind != STB_GLOBAL && bind != STB_WEAK)) continue;
+      names.push_back(bytes.string_at(strings->sh_offset + symbol->st_name));
+    }
+  }
+  return names;
+}
+
 std::string machine_name(std::uint16_t machine) {
   switch (machine) {
     case EM_386:

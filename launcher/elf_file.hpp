@@ -33,6 +33,9 @@ struct ElfFile {
 std::optional<ElfFile> parse_elf(std::span<const std::byte> bytes);
 std::optional<ElfFile> read_elf(const std::string& path);
 
+// The names that a 64-bit library defines for others; empty: not an ELF file, or none.
+std::vector<std::string> exported_names(const std::string& path);
+
 // "x86-64", "aarch64", …, or "machine 123".
 std::string machine_name(std::uint16_t machine);
 

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "analysis/api.hpp"
+#include "analysis/compare/comparison.hpp"
 #include "analysis/report.hpp"
 #include "analysis/whatif/whatif.hpp"
 #include "launcher/commands.hpp"
@@ -30,6 +31,21 @@ tl::expected<recording::Session, int> load(const std::string& path) {
     return tl::unexpected(kExitNothing);
   }
   return std::move(*session);
+}
+
+// Recordings, or traces.
+tl::expected<analysis::MeasuredRun, int> load_run(const std::string& path) {
+  if (!analysis::is_trace_path(path)) {
+    const auto session = load(path);
+    if (!session) return tl::unexpected(session.error());
+    return analysis::measured_of(analysis::analyse(*session));
+  }
+  auto run = analysis::load_traces(path);
+  if (!run) {
+    say(run.error().message);
+    return tl::unexpected(kExitNothing);
+  }
+  return std::move(*run);
 }
 
 int print(const CommandLine& line, const std::string& text) {
@@ -56,17 +72,33 @@ int report_command(const CommandLine& line) {
   const auto session = load(line.paths[0]);
   if (!session) return session.error();
   const analysis::SessionReport report = analysis::analyse(*session);
-  return print(line, line.json ? analysis::render_json(report)
-                               : analysis::render_text(report, options_for(line)));
+  return print(line, line.json       ? analysis::render_json(report)
+                     : line.markdown ? analysis::render_markdown(report)
+                                     : analysis::render_text(report, options_for(line)));
 }
 
 int compare_command(const CommandLine& line) {
-  const auto before = load(line.paths[0]);
+  std::vector<analysis::Condition> conditions;
+  for (const std::string& text : line.conditions) {
+    auto condition = analysis::parse_condition(text);
+    if (!condition) {
+      say(condition.error());
+      return kExitRefused;
+    }
+    conditions.push_back(std::move(*condition));
+  }
+  const auto before = load_run(line.paths[0]);
   if (!before) return before.error();
-  const auto after = load(line.paths[1]);
+  const auto after = load_run(line.paths[1]);
   if (!after) return after.error();
-  return print(line, analysis::render_comparison(analysis::analyse(*before),
-                                                 analysis::analyse(*after), options_for(line)));
+  const analysis::Comparison comparison =
+      analysis::compare(*before, *after, conditions, line.strict);
+  const int printed =
+      print(line, line.json       ? analysis::render_json(comparison)
+                  : line.markdown ? analysis::render_markdown(comparison)
+                                  : analysis::render_text(comparison, options_for(line)));
+  if (printed != 0) return printed;
+  return comparison.failed ? kExitWorse : 0;
 }
 
 int whatif_command(const CommandLine& line) {

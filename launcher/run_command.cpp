@@ -101,6 +101,14 @@ void tell(const Run& run) {
                 "{} of the program still {}: `gpubusy report '{}'` counts what they "
                 "do from now on",
                 count(alive, "process", "processes"), alive == 1 ? "runs" : "run", run.output.path);
+  if (access(run.output.path.c_str(), F_OK) != 0) {
+    const std::string gone = fmt::format(
+        "the output directory '{}' was removed while the program ran, and what was recorded with it",
+        run.output.path);
+    say(gone);
+    if (run.report_fd >= 0) write_all(run.report_fd, gone + "\n");
+    return;
+  }
   if (!session || session->processes.empty()) {
     say("nothing was recorded: " + why_nothing(run.line, run.check, run.check_ins));
     if (session) {

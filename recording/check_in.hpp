@@ -32,7 +32,7 @@ struct CheckIn {
   std::uint64_t start_ticks;  // field 22 of /proc/self/stat; with pid, identifies the process
   std::uint64_t time_ns;      // CLOCK_MONOTONIC
   char name[16];              // as prctl(PR_GET_NAME)
-  std::uint64_t reserved;
+  char library_version[8];  // "0.1.0"; ends with a zero unless it is longer
 };
 static_assert(sizeof(CheckIn) == 64);
 
@@ -62,7 +62,7 @@ inline std::uint64_t own_start_ticks() noexcept {
 
 // The launcher has made the file: it is never created here, so that a process which outlives the
 // launcher leaves nothing behind.
-inline void check_in(const char* file) noexcept {
+inline void check_in(const char* file, const char* library_version) noexcept {
   const int saved = errno;
   const int fd = open(file, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd >= 0) {
@@ -77,6 +77,8 @@ inline void check_in(const char* file) noexcept {
     record.time_ns = static_cast<std::uint64_t>(now.tv_sec) * 1000000000u +
                      static_cast<std::uint64_t>(now.tv_nsec);
     prctl(PR_GET_NAME, record.name);
+    memcpy(record.library_version, library_version,
+           strnlen(library_version, sizeof record.library_version));
     [[maybe_unused]] const ssize_t written = write(fd, &record, sizeof record);
     close(fd);
   }

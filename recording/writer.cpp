@@ -14,12 +14,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "recording/disk_reserve.hpp"
+
 namespace gpubusy::recording {
 namespace {
 
-// Left free on the file system: a part of it, at most so many bytes.
-constexpr std::uint64_t kReserveShare = 64;
-constexpr std::uint64_t kReserveBytes = 256u << 20;
 // Free space is asked for at least after so many bytes.
 constexpr std::uint64_t kDiskCheckBytes = 16u << 20;
 
@@ -121,15 +120,13 @@ std::uint64_t file_size_limit() noexcept {
   return limit.rlim_cur;
 }
 
-// What a recording may still take of the file system. A small part is left to the program, which
-// may want to write a last file of its own; ~0: the file system does not say.
+// What a recording may still take of the file system; ~0: the file system does not say.
 std::uint64_t room_beyond_reserve(int fd) noexcept {
   struct statvfs status;
   if (fstatvfs(fd, &status) != 0 || status.f_blocks == 0) return ~std::uint64_t{0};
   const std::uint64_t total = status.f_blocks * status.f_frsize;
   const std::uint64_t free = status.f_bavail * status.f_frsize;
-  const std::uint64_t part = total / kReserveShare;
-  const std::uint64_t reserve = part < kReserveBytes ? part : kReserveBytes;
+  const std::uint64_t reserve = disk_reserve(total);
   return free > reserve ? free - reserve : 0;
 }
 

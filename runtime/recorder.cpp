@@ -592,7 +592,7 @@ void start_up(const StartUp& start) noexcept {
     g_state.stderr_inode = out.st_ino;
   }
   const char* check_in_file = getenv("GPUBUSY_INTERNAL_CHECKIN");
-  if (check_in_file != nullptr) recording::check_in(check_in_file);
+  if (check_in_file != nullptr) recording::check_in(check_in_file, kVersion);
   g_state.under_launcher = check_in_file != nullptr;
   const char* run = getenv(recording::kRunVariable);
   if (run != nullptr) g_state.run = strtoull(run, nullptr, 16);

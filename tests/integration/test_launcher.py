@@ -660,6 +660,32 @@ def test_report_and_export_later(gpubusy, run, tmp_path, cuda_program):
         assert result.returncode == 1 and result.stderr.startswith("gpubusy: ")
 
 
+def test_step_call_that_is_not_recorded_is_refused_before_the_start(gpubusy, run, tmp_path):
+    result = run([gpubusy, "--step", "call:cudaLaunchKernal", "touch", "started"])
+    assert result.returncode == 125 and not list(tmp_path.iterdir())
+    assert result.stderr.startswith("gpubusy: --step=call:cudaLaunchKernal: ")
+    assert "call:cudaLaunchKernel" in result.stderr
+    # Context calls are hooked but never recorded.
+    for name in ("cudaSetDevice", "cuptiActivityEnable", "cudnnBackendExecute", "printf"):
+        assert run([gpubusy, "--step", f"call:{name}", "true"]).returncode == 125
+    by_variable = run([gpubusy, "true"], env={"GPUBUSY_STEP": "call:printf"})
+    assert by_variable.returncode == 125 and "GPUBUSY_STEP=call:printf" in by_variable.stderr
+    assert run([gpubusy, "--step", "call:cuLaunchKernel", "true"]).returncode == 0
+
+
+def test_end_of_options_is_no_value(gpubusy, run, tmp_path):
+    result = run([gpubusy, "-o", "--", "true"])
+    assert (result.returncode, result.stderr) == (125, "gpubusy: -o needs a value\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_output_directory_that_is_removed_meanwhile(gpubusy, run, tmp_path):
+    result = run([gpubusy, "-o", "out", "sh", "-c", "rm -r out; exit 4"])
+    assert result.returncode == 4
+    assert "was removed while the program ran" in result.stderr
+    assert "security policy" not in result.stderr
+
+
 def test_help_lists_every_setting(gpubusy, run):
     from pathlib import Path
 

@@ -69,16 +69,6 @@ TEST(AnalysisText, TheHeadlineHasTheNumbers) {
   EXPECT_THAT(text, HasSubstr("340 of 340 pieces of device work timed by cuda events"));
 }
 
-TEST(AnalysisText, ComparesTwoSessions) {
-  const SessionReport slow = report_on(testing::starved_loop());
-  const SessionReport fast = report_on(testing::launch_bound_loop(10, 100, 10, 8));
-  const std::string text = render_comparison(slow, fast, {});
-  EXPECT_THAT(text, HasSubstr("28.9 %"));
-  EXPECT_THAT(text, HasSubstr("80.0 %"));
-  EXPECT_THAT(text, HasSubstr("Steps are 33.0 times as fast."));
-  EXPECT_THAT(render_comparison({}, fast, {}), HasSubstr("Nothing to compare"));
-}
-
 TEST(AnalysisJsonReport, HoldsTheSameNumbers) {
   const std::string text = render_json(report_on(testing::starved_loop()));
   const nlohmann::json j = nlohmann::json::parse(text);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Is a difference between two series of steps more than chance? Deterministic: the same numbers
+// give the same interval. Thread-safe.
+#pragma once
+
+#include <vector>
+
+namespace gpubusy::analysis {
+
+enum class Statistic { kMean, kMedian };
+
+double value_of(const std::vector<double>& values, Statistic statistic);
+
+struct Difference {
+  double change = 0;          // b's value minus a's
+  double low = 0, high = 0;   // its 95 % interval
+  bool has_interval = false;  // false: too few steps
+  bool beyond_noise() const { return has_interval && (low > 0 || high < 0); }
+};
+
+inline constexpr std::size_t kLeastSteps = 5;  // of each series, for an interval
+
+// In the order of time. The interval comes from a circular block bootstrap, since steps that follow
+// each other are alike, widened by Student's factor, since few steps underrate their spread.
+Difference difference(const std::vector<double>& a, const std::vector<double>& b,
+                      Statistic statistic);
+
+}  // namespace gpubusy::analysis
