@@ -18,7 +18,8 @@ namespace gpubusy::analysis {
 
 struct SessionReport;  // analysis/report.hpp: every number of the verdict, as data
 
-// A directory with recordings, or one recording. `run`: see recording::read_session.
+// A directory with recordings, one recording, or a trace of torch.profiler (.json, .json.gz).
+// `run`: see recording::read_session.
 tl::expected<recording::Session, recording::Error> load_session(const std::string& path,
                                                                 std::uint64_t run = 0);
 

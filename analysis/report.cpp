@@ -256,8 +256,10 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
   if (report.mode == StepMode::kWholeSpan) {
     out.push_back(
         report.steps_seen == 0
-            ? "No step was seen: the numbers are of the whole time from the first to the "
-              "last CUDA activity recorded. Choose what ends a step with --step."
+            ? std::string("No step was seen: the numbers are of the whole time from the first to the "
+                          "last CUDA activity recorded. ") +
+                  (recording.from_trace ? "A profiler's step() at the end of each step marks them."
+                                        : "Choose what ends a step with --step.")
             : fmt::format("No step lies in a recorded window ({}): the numbers are of the whole "
                           "time from the first to the last CUDA activity recorded. Lower "
                           "--skip-first, --wait or --warmup.",

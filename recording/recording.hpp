@@ -141,6 +141,7 @@ struct Module {           // a loaded ELF object
 
 struct Recording {
   std::string path;
+  bool from_trace = false;  // made of a trace (analysis/trace_import): steps are what it had marked
   std::uint32_t version = 0, pid = 0, parent_pid = 0;
   int rank = -1, world_size = -1, local_rank = -1;
   FileState state = FileState::kOpen;
