@@ -12,6 +12,7 @@
 
 #include <tl/expected.hpp>
 
+#include "analysis/symbols/native_names.hpp"
 #include "recording/recording.hpp"
 
 namespace gpubusy::analysis {
@@ -52,6 +53,7 @@ struct ExportOptions {
   bool include_prelude = false;          // also where there are windows with steps
   std::optional<std::uint32_t> window;   // only the window of this index, whatever its kind …
   std::optional<std::uint32_t> last_window;  // … or those from it to this one
+  SymbolOptions symbols;
 };
 
 struct WrittenTrace {
@@ -67,9 +69,11 @@ struct WrittenTrace {
 struct ExportResult {
   std::vector<WrittenTrace> written;
   std::vector<recording::Error> problems;  // files that could not be written, and why
+  std::vector<std::string> notes;          // what the traces lack, one line each
 };
 
-// One trace per window and process. Existing files are never overwritten. It is a problem if none of
+// One trace per window and process, and beside each recording the names of its native addresses, where
+// there are any (docs/symbols.md). Existing traces are never overwritten. It is a problem if none of
 // the windows that were asked for is in a recording.
 ExportResult export_traces(const recording::Session& session, const ExportOptions& options);
 

@@ -102,10 +102,12 @@ struct ShownRange {
 class Writer {
  public:
   Writer(const Recording& recording, const Timeline& timeline, const Window& window,
-         std::uint64_t max_bytes, const std::string& trace_name, TraceFile& file)
+         NativeNames& names, std::uint64_t max_bytes, const std::string& trace_name,
+         TraceFile& file)
       : recording_(recording),
         timeline_(timeline),
         window_(window),
+        names_(names),
         max_bytes_(max_bytes),
         trace_name_(trace_name),
         file_(file),
@@ -802,7 +804,7 @@ class Writer {
     return it->second = std::move(text);
   }
 
-  // Return addresses, innermost first. A stack that goes on behind the last one ends in "...".
+  // Functions, innermost first. A stack that goes on behind the last one ends in "...".
   const std::string& native_args(std::uint32_t stack) {
     const auto [it, fresh] = native_args_.try_emplace(stack);
     if (!fresh || stack == 0) return it->second;
@@ -814,11 +816,15 @@ class Writer {
       if (node == recording_.stack_nodes.end()) break;
       cut = (node->second.flags & 1) != 0 || count == kMaxNativeFrames;
       if (count == kMaxNativeFrames) break;
-      frames += fmt::format("{}{:#x}", frames.empty() ? "" : ";", node->second.location);
+      for (const NativeFrame& frame : names_.at(node->second.location)) {
+        frames += (frames.empty() ? "" : ";") + to_text(frame);
+      }
       id = node->second.parent;
     }
     if (frames.empty()) return it->second;
-    return it->second = fmt::format(", \"Native stack\": \"{}{}\"", frames, cut ? ";..." : "");
+    it->second = ", \"Native stack\": ";
+    append_json_string(it->second, frames + (cut ? ";..." : ""));
+    return it->second;
   }
 
   // ---- the end of the file ----
@@ -850,6 +856,7 @@ class Writer {
   const Recording& recording_;
   const Timeline& timeline_;
   const Window& window_;
+  NativeNames& names_;
   const std::uint64_t max_bytes_;
   const std::string& trace_name_;
   TraceFile& file_;
@@ -891,8 +898,9 @@ std::uint64_t unix_time(const Recording& recording, std::uint64_t time_ns) {
 }
 
 TraceCounts write_trace(const Recording& recording, const Timeline& timeline, const Window& window,
-                        std::uint64_t max_bytes, const std::string& trace_name, TraceFile& file) {
-  return Writer(recording, timeline, window, max_bytes, trace_name, file).run();
+                        NativeNames& names, std::uint64_t max_bytes, const std::string& trace_name,
+                        TraceFile& file) {
+  return Writer(recording, timeline, window, names, max_bytes, trace_name, file).run();
 }
 
 }  // namespace gpubusy::analysis

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "analysis/symbols/native_names.hpp"
 #include "analysis/timeline.hpp"
 #include "analysis/trace_file.hpp"
 #include "recording/recording.hpp"
@@ -22,8 +23,8 @@ struct TraceCounts {
 // `max_bytes`: of JSON text; 0: no limit. At the limit rows are left out from the end of the window
 // on, a call always with its device work, and the trace says how many. Errors stay in `file`.
 TraceCounts write_trace(const recording::Recording& recording, const Timeline& timeline,
-                        const recording::Window& window, std::uint64_t max_bytes,
-                        const std::string& trace_name, TraceFile& file);
+                        const recording::Window& window, NativeNames& names,
+                        std::uint64_t max_bytes, const std::string& trace_name, TraceFile& file);
 
 // CLOCK_REALTIME ns of a CLOCK_MONOTONIC instant of a recording.
 std::uint64_t unix_time(const recording::Recording& recording, std::uint64_t time_ns);

@@ -13,6 +13,7 @@
 #include "analysis/api.hpp"
 #include "analysis/chrome_trace.hpp"
 #include "analysis/steps.hpp"
+#include "analysis/symbols/recording_names.hpp"
 #include "analysis/timeline.hpp"
 
 namespace gpubusy::analysis {
@@ -76,12 +77,12 @@ bool is_wanted(const Recording& recording, const Window& window, const ExportOpt
 }
 
 void export_window(const Recording& recording, const Timeline& timeline, const Window& window,
-                   const std::string& directory, const ExportOptions& options,
+                   NativeNames& names, const std::string& directory, const ExportOptions& options,
                    ExportResult& result) {
   const std::string worker = fmt::format("{}_{}", file_name_part(recording.host), recording.pid);
   const std::uint64_t stamp = unix_time(recording, window.end_ns);
   TraceFile file(directory, options.compress);
-  const TraceCounts counts = write_trace(recording, timeline, window, options.max_bytes,
+  const TraceCounts counts = write_trace(recording, timeline, window, names, options.max_bytes,
                                          fmt::format("{}.{}.pt.trace.json", worker, stamp), file);
   const auto path = file.finish([&](unsigned attempt) {
     return fmt::format("{}.{}.pt.trace.json{}", worker, stamp + attempt,
@@ -118,10 +119,18 @@ ExportResult export_traces(const recording::Session& session, const ExportOption
   for (const Recording& recording : session.processes) {
     if (recording.calls.empty()) continue;
     const Timeline timeline = build_timeline(recording);
+    RecordingNames names(recording, options.symbols);
     for (const Window& window : windows_or_all(recording)) {
       if (!is_wanted(recording, window, options)) continue;
       found = true;
-      export_window(recording, timeline, window, directory, options, result);
+      export_window(recording, timeline, window, names, directory, options, result);
+    }
+    // The traces have the names already, so that a directory that cannot be written is no failure.
+    const auto kept = names.keep();
+    if (!kept) result.notes.push_back(kept.error().message);
+    for (const NameProblem& problem : names.problems()) {
+      if (!problem.curable) continue;
+      result.notes.push_back(fmt::format("process {}: {}", recording.pid, to_text(problem)));
     }
   }
   if (options.window && !found) {

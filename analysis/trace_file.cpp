@@ -109,4 +109,13 @@ tl::expected<std::string, recording::Error> TraceFile::finish(
   return tl::make_unexpected(recording::Error{error_});
 }
 
+tl::expected<std::string, recording::Error> TraceFile::replace(const std::string& name) {
+  if (good() && !close()) fail("cannot write", errno ? errno : EIO);
+  const std::string path = directory_ + '/' + name;
+  if (good() && rename(temporary_.c_str(), path.c_str()) != 0) fail("cannot rename", errno);
+  if (!good()) return tl::make_unexpected(recording::Error{error_});
+  temporary_.clear();
+  return path;
+}
+
 }  // namespace gpubusy::analysis

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file that appears whole or not at all, and never in the place of another: written under a
-// temporary name in the same directory, then linked to its own. Thread-safety: one thread per
-// object.
+// A file that appears whole or not at all, and in the place of another only where that is asked
+// for: written under a temporary name in the same directory, then linked to its own. Thread-safety:
+// one thread per object.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,8 @@ class TraceFile {
   // Completes the file under the first free of name(0), name(1), …; returns its path.
   tl::expected<std::string, recording::Error> finish(
       const std::function<std::string(unsigned attempt)>& name);
+  // Completes the file as `name`, in the place of an earlier one; returns its path.
+  tl::expected<std::string, recording::Error> replace(const std::string& name);
 
  private:
   void fail(const char* what, int code);

@@ -35,6 +35,7 @@ constexpr Flag kReportFlags[] = {
     {"--json", "", nullptr, "as JSON"},
     {"--markdown", "", nullptr, "as Markdown, for an issue or a pull request"},
     {"--report", "", "FILE", "write to FILE instead of standard output"},
+    {"--symbols", "", "DIR", "look for files of the program and their debug files in DIR, too; repeatable"},
 };
 constexpr Flag kWhatIfFlags[] = {
     {"--change", "", "CHANGE", "what is changed; may be given several times"},
@@ -57,6 +58,7 @@ constexpr Flag kExportFlags[] = {
     {"--no-compress", "", nullptr, ".json instead of .json.gz"},
     {"--prelude", "", nullptr, "also what came before the first step"},
     {"--window", "", "N[..M]", "only the window of this number, or these"},
+    {"--symbols", "", "DIR", "look for files of the program and their debug files in DIR, too; repeatable"},
     {"--quiet", "-q", nullptr, "do not print the names of the traces"},
 };
 
@@ -203,6 +205,8 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
         line.processors = static_cast<unsigned>(*number);
       } else if (known == "--fail-if") {
         line.conditions.push_back(std::move(*value));
+      } else if (known == "--symbols") {
+        line.symbol_directories.push_back(std::move(*value));
       } else if (known == "--output") {
         line.export_directory = std::move(*value);
       } else {

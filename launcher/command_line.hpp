@@ -58,6 +58,7 @@ struct CommandLine {
   unsigned processors = 0;              // kWhatIf; 0: those of this machine
   std::optional<std::uint32_t> window;  // kExport: only this one …
   std::optional<std::uint32_t> last_window;  // … or those from it to this one
+  std::vector<std::string> symbol_directories;  // kReport, kExport, kCompare
 };
 
 // The error is one line without "gpubusy: ".

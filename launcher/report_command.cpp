@@ -137,6 +137,7 @@ int export_command(const CommandLine& line) {
   options.last_window = line.last_window;
   options.compress = line.compress;
   options.include_prelude = line.include_prelude;
+  options.symbols.directories = line.symbol_directories;
   struct stat info {};
   if (options.directory.empty() && stat(line.paths[0].c_str(), &info) == 0 &&
       S_ISREG(info.st_mode)) {
@@ -145,6 +146,9 @@ int export_command(const CommandLine& line) {
   }
   const analysis::ExportResult result = analysis::export_traces(*session, options);
   for (const recording::Error& error : result.problems) say(error.message);
+  if (!line.quiet) {
+    for (const std::string& note : result.notes) say(note);
+  }
   std::string paths;
   for (const analysis::WrittenTrace& trace : result.written) {
     paths += trace.path + "\n";

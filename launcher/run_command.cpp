@@ -142,6 +142,7 @@ void tell(const Run& run) {
     const analysis::ExportResult result = analysis::export_traces(*session, options);
     for (const recording::Error& error : result.problems) say(error.message);
     if (!run.line.quiet) {
+      for (const std::string& note : result.notes) say(note);
       for (const analysis::WrittenTrace& trace : result.written) {
         say(fmt::format(
             "trace of {}, {}{}: {}", count(trace.steps, "step", "steps"),

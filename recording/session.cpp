@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files and directories of recordings.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "recording/file_source.hpp"
 #include "recording/format.hpp"
 #include "recording/reader.hpp"
 #include "recording/recording.hpp"
@@ -23,62 +18,28 @@
 namespace gpubusy::recording {
 namespace {
 
-class File final : public ByteSource {
- public:
-  File(int descriptor, std::uint64_t size) : descriptor_(descriptor), size_(size) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() override { close(descriptor_); }
-
-  std::uint64_t size() const override { return size_; }
-  std::size_t read(std::uint64_t offset, void* out, std::size_t size) const override {
-    std::size_t done = 0;
-    while (done < size) {
-      const ssize_t got = pread(descriptor_, static_cast<char*>(out) + done, size - done,
-                                static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) break;
-      done += static_cast<std::size_t>(got);
-    }
-    return done;
-  }
-
- private:
-  int descriptor_;
-  std::uint64_t size_;
-};
-
 Error system_error_of(const std::string& path, const char* what, int code) {
   return {fmt::format("{}: {}: {}", path, what, std::generic_category().message(code))};
 }
 
 // From the header alone: the recordings of others may be large, and still be written.
 bool is_of_run(const std::string& path, std::uint64_t run) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return false;
+  const FileSource file(path);
   std::uint64_t found = 0;
-  const ssize_t got = pread(descriptor, &found, sizeof found, offsetof(FileHeader, run));
-  close(descriptor);
-  return got == static_cast<ssize_t>(sizeof found) && found == run;
+  return file.good() &&
+         file.read(offsetof(FileHeader, run), &found, sizeof found) == sizeof found && found == run;
 }
 
 }  // namespace
 
 tl::expected<Recording, Error> read_file(const std::string& path) {
-  // O_NONBLOCK: a FIFO of that name must not hang us.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return tl::make_unexpected(system_error_of(path, "cannot open", errno));
-  struct stat info;
-  if (fstat(descriptor, &info) != 0) {
-    const int code = errno;
-    close(descriptor);
-    return tl::make_unexpected(system_error_of(path, "cannot stat", code));
+  const FileSource file(path);
+  if (file.error() != 0) {
+    return tl::make_unexpected(system_error_of(path, "cannot open", file.error()));
   }
-  if (!S_ISREG(info.st_mode)) {
-    close(descriptor);
+  if (!file.regular()) {
     return tl::make_unexpected(Error{path + ": is not a regular file; expected a recording"});
   }
-  const File file(descriptor, static_cast<std::uint64_t>(info.st_size));
   return read_source(path, file);
 }
 

@@ -20,10 +20,11 @@ struct NativeFrame {
   std::string linkage;   // as the symbol table has it; empty: not known, or an inlined function
   std::string module;    // path of the object; empty: the address lies in none that was seen (JIT)
   std::string file;      // of the source; empty: not known
-  std::uint64_t offset = 0;  // of the address, from the module's load bias; the address itself without one
-  int line = 0;              // 0: not known
-  bool inlined = false;      // into the frame behind it
-  bool doubtful = false;     // another object may have lain there, or the file may be another one
+  std::uint64_t offset =
+      0;         // of the address, from the module's load bias; the address itself without one
+  int line = 0;  // 0: not known
+  bool inlined = false;   // into the frame behind it
+  bool doubtful = false;  // another object may have lain there, or the file may be another one
 };
 
 // Why addresses of a module have no names, no lines, or doubtful names.
@@ -31,6 +32,7 @@ struct NameProblem {
   std::string module;           // as in NativeFrame; empty: of all
   std::string why;              // a clause: "it has changed since the recording"
   std::uint64_t addresses = 0;  // concerned, of those asked for so far
+  bool curable = false;         // with other files, or another library
 };
 // One line.
 std::string to_text(const NameProblem& problem);
