@@ -155,6 +155,7 @@ std::vector<std::byte> ElfObject::contents(std::string_view section, std::uint64
 
 std::optional<DebugLink> ElfObject::debug_link() const {
   const std::vector<std::byte> bytes = contents(".gnu_debuglink", kMaxName);
+  if (bytes.empty()) return {};
   const char* text = reinterpret_cast<const char*>(bytes.data());
   const std::size_t length = strnlen(text, bytes.size());
   const std::size_t crc = (length + 4) & ~std::size_t{3};

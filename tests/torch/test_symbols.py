@@ -2,6 +2,7 @@
 """Native stacks of PyTorch: every name is the one that readelf has for the address."""
 
 import bisect
+import functools
 import re
 import subprocess
 import sys
@@ -79,6 +80,11 @@ class Module:
         return set()
 
 
+@functools.cache
+def module_of(path):
+    return Module(path)
+
+
 def kept_names(run):
     """(path, offset, linkage name, function) of every address that has a name."""
     (kept,) = run.out.glob("*.symbols")
@@ -93,11 +99,11 @@ def kept_names(run):
 
 
 def test_names_of_libtorch_are_those_of_readelf(run):
-    modules, checked, wrong = {}, 0, []
+    checked, wrong = 0, []
     for path, offset, linkage, _ in kept_names(run):
         if "/torch/lib/" not in path:
             continue
-        module = modules.setdefault(path, Module(path))
+        module = module_of(path)
         checked += 1
         if linkage not in module.names(offset - 1):
             wrong.append((path, hex(offset), linkage, module.names(offset - 1)))
@@ -115,5 +121,5 @@ def test_what_has_no_name_has_none_in_readelf_either(run):
     unnamed = {m.groups() for m in map(re.compile(r"(.+)\+0x([0-9a-f]+)$").match, frames) if m}
     for name, offset in unnamed:
         if name in paths:
-            assert not Module(paths[name]).names(int(offset, 16) - 1), (name, offset)
+            assert not module_of(paths[name]).names(int(offset, 16) - 1), (name, offset)
     assert len(unnamed) < len(frames) / 50
