@@ -43,7 +43,7 @@ bool read_some(const ByteSource& source, std::uint64_t offset, std::uint64_t cou
                std::vector<T>& out) {
   if (offset > source.size() || count > (source.size() - offset) / sizeof(T)) return false;
   out.resize(count);
-  return source.read(offset, out.data(), count * sizeof(T)) == count * sizeof(T);
+  return count == 0 || source.read(offset, out.data(), count * sizeof(T)) == count * sizeof(T);
 }
 
 std::string text_at(const std::vector<char>& texts, std::uint64_t offset) {
