@@ -35,7 +35,7 @@ constexpr Flag kReportFlags[] = {
     {"--json", "", nullptr, "as JSON"},
     {"--markdown", "", nullptr, "as Markdown, for an issue or a pull request"},
     {"--report", "", "FILE", "write to FILE instead of standard output"},
-    {"--symbols", "", "DIR", "look for files of the program and their debug files in DIR, too; repeatable"},
+    {"--symbols", "", "DIR", "look in DIR too for the program's files and debug files; repeatable"},
 };
 constexpr Flag kWhatIfFlags[] = {
     {"--change", "", "CHANGE", "what is changed; may be given several times"},
@@ -58,7 +58,7 @@ constexpr Flag kExportFlags[] = {
     {"--no-compress", "", nullptr, ".json instead of .json.gz"},
     {"--prelude", "", nullptr, "also what came before the first step"},
     {"--window", "", "N[..M]", "only the window of this number, or these"},
-    {"--symbols", "", "DIR", "look for files of the program and their debug files in DIR, too; repeatable"},
+    {"--symbols", "", "DIR", "look in DIR too for the program's files and debug files; repeatable"},
     {"--quiet", "-q", nullptr, "do not print the names of the traces"},
 };
 
