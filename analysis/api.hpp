@@ -44,6 +44,23 @@ std::string render_json(const SessionReport& report);
 // The main parts as GitHub's Markdown, for an issue or a pull request.
 std::string render_markdown(const SessionReport& report);
 
+// ---- HTML --------------------------------------------------------------------------------------
+
+struct HtmlOptions {
+  bool compress = true;                   // the timelines' numbers, by gzip
+  std::uint64_t max_events = 2'500'000;   // calls and device work of all timelines together
+};
+
+struct WrittenHtml {
+  std::uint64_t bytes = 0;
+  std::uint64_t events = 0, left_out = 0;  // of the timelines
+};
+
+// One self-contained document (docs/html-report.md) of a session and its report. Streamed.
+tl::expected<WrittenHtml, recording::Error> write_html(const recording::Session& session,
+                                                       const SessionReport& report,
+                                                       const HtmlOptions& options, int descriptor);
+
 // ---- traces ------------------------------------------------------------------------------------
 
 struct ExportOptions {

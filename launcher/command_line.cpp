@@ -26,6 +26,7 @@ constexpr Flag kRunFlags[] = {
     {"--no-export", "", nullptr, "no traces at the end; `gpubusy export` makes them later"},
     {"--json", "", nullptr, "the verdict as JSON"},
     {"--report", "", "FILE", "write the verdict to FILE as well"},
+    {"--html", "", "FILE", "write the verdict and a timeline to FILE, one HTML page"},
     {"--explain-schedule", "", "[=STEPS]",
      "show which steps the schedule idles, warms up and records; run nothing"},
     {"--help", "-h", nullptr, "this text"},
@@ -36,6 +37,8 @@ constexpr Flag kReportFlags[] = {
     {"--markdown", "", nullptr, "as Markdown, for an issue or a pull request"},
     {"--report", "", "FILE", "write to FILE instead of standard output"},
     {"--symbols", "", "DIR", "look in DIR too for the program's files and debug files; repeatable"},
+    {"--html", "", "FILE", "write the verdict and a timeline to FILE, one HTML page (report only)"},
+    {"--no-compress", "", nullptr, "for browsers before 2023: a larger page"},
 };
 constexpr Flag kWhatIfFlags[] = {
     {"--change", "", "CHANGE", "what is changed; may be given several times"},
@@ -207,12 +210,17 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
         line.conditions.push_back(std::move(*value));
       } else if (known == "--symbols") {
         line.symbol_directories.push_back(std::move(*value));
+      } else if (known == "--html") {
+        line.html_file = std::move(*value);
       } else if (known == "--output") {
         line.export_directory = std::move(*value);
       } else {
         line.report_file = std::move(*value);
       }
     }
+  }
+  if (line.action == Action::kCompare && (!line.html_file.empty() || !line.compress)) {
+    return tl::unexpected(std::string("compare has no HTML page: gpubusy report DIR --html FILE"));
   }
   const std::size_t wanted = line.action == Action::kCompare ? 2 : 1;
   if (line.paths.size() != wanted) {
@@ -333,11 +341,11 @@ tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std:
       line.export_traces = false;
     } else if (known == "--json") {
       line.json = true;
-    } else if (known == "--report") {
+    } else if (known == "--report" || known == "--html") {
       auto value = arguments.take_value();
       if (!value) return tl::unexpected(std::move(value).error());
-      if (value->empty()) return tl::unexpected(std::string("--report needs the name of a file"));
-      line.report_file = std::move(*value);
+      if (value->empty()) return tl::unexpected(fmt::format("{} needs the name of a file", known));
+      (known == "--html" ? line.html_file : line.report_file) = std::move(*value);
     } else if (known == "--explain-schedule") {
       line.action = Action::kExplainSchedule;
       if (arguments.attached()) {
@@ -429,7 +437,7 @@ std::string help_text() {
       "Tells whether the GPU is busy while a program runs and, if not, why.\n"
       "\n"
       "  gpubusy [options] [--] command [arguments...]\n"
-      "  gpubusy report DIR [--json | --markdown] [--report FILE]\n"
+      "  gpubusy report DIR [--json | --markdown] [--report FILE] [--html FILE]\n"
       "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N[..M]]\n"
       "  gpubusy compare BEFORE AFTER [--fail-if CONDITION]... [--json | --markdown]\n"
       "  gpubusy whatif DIR [--change CHANGE]... [--together] [--json]\n"

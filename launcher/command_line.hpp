@@ -45,12 +45,13 @@ struct CommandLine {
   bool strict = false;                  // kCompare
   std::vector<std::string> conditions;  // kCompare: as given
   std::string report_file;
+  std::string html_file;
   std::uint64_t explained_steps = 0;  // 0: as many as show the pattern
 
   std::vector<std::string> command;     // kRun, kDoctor
   std::string settings_problem;         // kDoctor: what kRun would refuse
   std::vector<std::string> paths;       // kReport, kExport, kCompare, kWhatIf
-  bool compress = true;                 // kExport
+  bool compress = true;                 // kExport, and kReport's page
   bool include_prelude = false;         // kExport
   std::string export_directory;         // kExport; empty: next to the recordings
   std::vector<std::string> changes;     // kWhatIf, in order

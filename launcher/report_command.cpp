@@ -62,6 +62,31 @@ int print(const CommandLine& line, const std::string& text) {
   return 0;
 }
 
+int write_html_file(const CommandLine& line, const recording::Session& session,
+                    const analysis::SessionReport& report) {
+  const int fd =
+      open(line.html_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+  if (fd < 0) {
+    say(fmt::format("cannot write '{}': {}", line.html_file,
+                    std::generic_category().message(errno)));
+    return kExitNothing;
+  }
+  analysis::HtmlOptions options;
+  options.compress = line.compress;
+  const auto written = analysis::write_html(session, report, options, fd);
+  // On a network file system only now it may turn out that there is no room.
+  const int late = close(fd) != 0 ? errno : 0;
+  if (!written || late != 0) {
+    say(fmt::format("cannot write '{}': {}", line.html_file,
+                    written ? std::generic_category().message(late) : written.error().message));
+    return kExitNothing;
+  }
+  if (written->left_out != 0) {
+    say(fmt::format("{}: {} events left out for size", line.html_file, written->left_out));
+  }
+  return 0;
+}
+
 analysis::TextOptions options_for(const CommandLine& line) {
   return line.report_file.empty() ? text_options_for(STDOUT_FILENO) : analysis::TextOptions{};
 }
@@ -72,6 +97,11 @@ int report_command(const CommandLine& line) {
   const auto session = load(line.paths[0]);
   if (!session) return session.error();
   const analysis::SessionReport report = analysis::analyse(*session);
+  if (!line.html_file.empty()) {
+    const int status = write_html_file(line, *session, report);
+    // The page has all of it; what was asked for besides is still given.
+    if (status != 0 || (!line.json && !line.markdown && line.report_file.empty())) return status;
+  }
   return print(line, line.json       ? analysis::render_json(report)
                      : line.markdown ? analysis::render_markdown(report)
                                      : analysis::render_text(report, options_for(line)));

@@ -76,6 +76,7 @@ struct Run {
   const CheckIns& check_ins;
   std::uint64_t id;
   int report_fd;
+  int html_fd;
 };
 
 // Different for every run on any host that may share the directory; not 0.
@@ -88,6 +89,19 @@ std::uint64_t new_run_id() {
          static_cast<std::uint64_t>(now.tv_nsec) + (static_cast<std::uint64_t>(getpid()) << 40);
   }
   return id;
+}
+
+void write_page(const Run& run, const recording::Session& session,
+                const analysis::SessionReport& report) {
+  if (run.html_fd < 0) return;
+  const auto written = analysis::write_html(session, report, {}, run.html_fd);
+  if (!written) {
+    say(fmt::format("cannot write --html '{}': {}", run.line.html_file, written.error().message));
+  } else if (written->left_out != 0) {
+    say(fmt::format("{}: {} events left out for size", run.line.html_file, written->left_out));
+  } else if (!run.line.quiet) {
+    say("page: " + run.line.html_file);
+  }
 }
 
 void tell(const Run& run) {
@@ -119,6 +133,7 @@ void tell(const Run& run) {
       write_all(run.report_fd,
                 "nothing was recorded: " + why_nothing(run.line, run.check, run.check_ins) + "\n");
     }
+    if (session) write_page(run, *session, analysis::analyse(*session));
     return;
   }
 
@@ -136,6 +151,7 @@ void tell(const Run& run) {
                     session->processes.size(), run.output.path));
     if (!later.empty()) say(later);
   }
+  write_page(run, *session, report);  // it takes longer than the verdict, which should not wait
   if (run.line.export_traces) {
     analysis::ExportOptions options;
     options.directory = run.output.path;
@@ -169,13 +185,17 @@ int run_command(const CommandLine& line) {
                     "can load it",
                     library));
   }
-  Fd report;
-  if (!line.report_file.empty()) {
-    report.value =
-        open(line.report_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-    if (report.value < 0) {
-      return refuse(
-          fmt::format("cannot write --report '{}': {}", line.report_file, error_text(errno)));
+  Fd report, html;
+  const struct {
+    const char* option;
+    const std::string& file;
+    Fd& fd;
+  } files[] = {{"--report", line.report_file, report}, {"--html", line.html_file, html}};
+  for (const auto& [option, file, fd] : files) {
+    if (file.empty()) continue;
+    fd.value = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd.value < 0) {
+      return refuse(fmt::format("cannot write {} '{}': {}", option, file, error_text(errno)));
     }
   }
   const auto output = prepare_output(line.config, line.has_output);
@@ -229,7 +249,7 @@ int run_command(const CommandLine& line) {
 
   end_as_child_on_signals(child.status);
   try {
-    tell({line, *output, check, check_ins, run_id, report.value});
+    tell({line, *output, check, check_ins, run_id, report.value, html.value});
   } catch (const std::exception& error) {
     say(fmt::format("no verdict ({}); `gpubusy report '{}'` tries again", error.what(),
                     output->path));

@@ -2,7 +2,9 @@
 //
 // gpubusy_scenario SCENARIO DIRECTORY: writes the scenario's recording and its traces; prints the
 // paths of the traces. gpubusy_scenario SCENARIO DIRECTORY report|json|recording: prints the
-// report, or writes the recording only.
+// report, or writes the recording only; … html MAX: prints the HTML page with at most MAX events.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -32,6 +34,9 @@ std::vector<RecordingBuilder> build(const std::string& scenario) {
   if (scenario == "ranges") return {t::ranges()};
   if (scenario == "golden") return {t::golden()};
   if (scenario == "million") return {t::many_calls(1'000'000)};
+  if (scenario == "uneven") return {t::uneven_calls(500'000)};
+  if (scenario == "windows") return {t::two_windows()};
+  if (scenario == "markup") return {t::markup()};
   return {};
 }
 
@@ -43,9 +48,11 @@ int main(int count, char** arguments) {
       count >= 3 ? build(arguments[1]) : std::vector<RecordingBuilder>{};
   if (recordings.empty()) {
     std::fputs(
-        "usage: gpubusy_scenario starved|pinned|launches|everything|ranges|ranks|golden|million "
+        "usage: gpubusy_scenario "
+        "starved|pinned|launches|everything|ranges|ranks|golden|million|uneven|"
+        "markup|windows "
         "DIRECTORY"
-        " [report|json|recording]\n",
+        " [report|json|recording|html [MAX]]\n",
         stderr);
     return 2;
   }
@@ -67,6 +74,13 @@ int main(int count, char** arguments) {
   if (what == "json") {
     std::fputs(analysis::render_json(analysis::analyse(*session)).c_str(), stdout);
     return 0;
+  }
+  if (what == "html") {
+    analysis::HtmlOptions options;
+    if (count > 4) options.max_events = std::strtoull(arguments[4], nullptr, 10);
+    const auto written =
+        analysis::write_html(*session, analysis::analyse(*session), options, STDOUT_FILENO);
+    return written ? 0 : 1;
   }
   const analysis::ExportResult result = analysis::export_traces(*session, {});
   for (const auto& written : result.written) std::printf("%s\n", written.path.c_str());

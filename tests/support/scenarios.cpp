@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/scenarios.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace gpubusy::testing {
@@ -279,6 +280,111 @@ RecordingBuilder many_calls(std::uint64_t calls) {
     b.step_edge(t, static_cast<std::uint32_t>(i));
   }
   b.window(WindowEvent::kEnd, t, 0, 0, static_cast<std::uint32_t>(steps));
+  return b;
+}
+
+RecordingBuilder uneven_calls(std::uint64_t calls) {
+  RecordingBuilder b;
+  b.device(0, "NVIDIA H200");
+  std::uint64_t state = 88172645463325252ull;
+  const auto random = [&](std::uint64_t below) {  // xorshift: the same everywhere
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % below;
+  };
+  std::uint32_t kernels[200];
+  for (std::uint32_t& k : kernels) {
+    k = b.kernel("void kernel_" + std::to_string(&k - kernels) + "<float, 4>(float*)");
+  }
+  const std::uint32_t root = b.frame(0, kScript, "<module>", 1);
+  std::uint32_t stacks[64];
+  for (std::uint32_t& s : stacks)
+    s = b.frame(root, kScript, "main", 10 + static_cast<int>(&s - stacks));
+  const std::uint32_t layer = b.range_text("layer"), forward = b.range_text("forward");
+  constexpr std::uint64_t kPerStep = 5000;
+  std::uint64_t t = RecordingBuilder::kStart;
+  std::uint64_t free_at[3] = {t, t, t};
+  const std::uint64_t steps = calls / kPerStep;
+  b.window(WindowEvent::kBegin, t, 0, 0, static_cast<std::uint32_t>(steps));
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    t += 2 * kMs + random(3 * kMs);
+    const std::uint64_t begin = t;
+    std::uint64_t layer_begin = t;
+    for (std::uint64_t k = 0; k < kPerStep; ++k) {
+      CallOptions o;
+      const std::uint64_t lane = random(8) < 6 ? 0 : 1 + random(2);
+      o.stream = static_cast<std::uint32_t>(7 + 6 * lane);
+      o.python_stack = stacks[random(64)];
+      const std::uint64_t host = 3'000 + random(4'000);
+      const std::uint64_t device = 1'000 + random(random(20) == 0 ? 60'000 : 9'000);
+      const std::uint32_t c =
+          k % 50 == 0 ? b.copy(t, t + host, 1'000 + random(1'000'000), CopyDirection::kHostToDevice,
+                               MemoryKind::kPinned, true, o)
+                      : b.launch(t, t + host, kernels[random(200)], o);
+      const std::uint64_t from = std::max(free_at[lane], t + 2'000 + random(2'000));
+      free_at[lane] = from + device;
+      b.device_time(c, from, from + device, o, 20, rec::TimeSource::kCupti);
+      t += host + random(3'000);
+      if (k % 250 == 249) {
+        b.range(layer_begin, t, layer);
+        layer_begin = t;
+      }
+    }
+    b.range(begin, t, forward);
+    b.step_edge(t, static_cast<std::uint32_t>(i));
+  }
+  b.window(WindowEvent::kEnd, t, 0, 0, static_cast<std::uint32_t>(steps));
+  return b;
+}
+
+RecordingBuilder two_windows() {
+  RecordingBuilder b;
+  b.device(0, "NVIDIA H200");
+  const std::uint32_t kernel = b.kernel("_Z6kernelPfi");
+  std::uint64_t t = RecordingBuilder::kStart;
+  for (std::uint32_t window = 0; window < 2; ++window) {
+    b.recording_edge(t, true);
+    b.window(WindowEvent::kBegin, t, window, 10 * window, 2);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      b.device_time(b.launch(t + kMs, t + kMs + 5 * kUs, kernel), t + 2 * kMs, t + 8 * kMs);
+      t += 10 * kMs;
+      b.step_edge(t, 10 * window + i);
+    }
+    b.window(WindowEvent::kEnd, t, window, 10 * window, 2);
+    b.recording_edge(t, false);
+    t += 1000 * kMs;
+  }
+  return b;
+}
+
+RecordingBuilder markup() {
+  const std::string evil =
+      "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>";
+  RecordingBuilder b(7171);
+  b.command({"python", evil, "{{report}}", "a&b\"'`\xe2\x80\xa8"}).host("<b>host</b>");
+  b.device(0, "<i>H200</i>");
+  b.thread(7171, "<u>main</u>");
+  b.notice(RecordingBuilder::kStart, rec::NoticeKind::kDeviceTime, evil);
+  b.setting("GPUBUSY_STEP=<!-- <script>");
+  const std::uint32_t kernel = b.kernel(evil);
+  const std::uint32_t separators =
+      b.kernel("line\xe2\x80\xa8paragraph\xe2\x80\xa9 bad\xff utf8 <!--<script>");
+  CallOptions o;
+  o.python_stack = b.frame(0, "/home/user/<script>alert(2)</script>.py", evil, 7);
+  std::uint64_t t = RecordingBuilder::kStart;
+  b.window(WindowEvent::kBegin, t, 0, 0, 3);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    b.device_time(b.launch(t + 100 * kUs, t + 110 * kUs, kernel, o), t + 120 * kUs, t + 400 * kUs,
+                  o);
+    b.device_time(b.launch(t + 410 * kUs, t + 420 * kUs, separators, o), t + 430 * kUs,
+                  t + 600 * kUs, o);
+    b.range(t + 90 * kUs, t + 700 * kUs, evil + std::to_string(i),
+            {.domain = b.range_text("<h1>")});
+    t += kMs;
+    b.step_edge(t, i);
+  }
+  b.window(WindowEvent::kEnd, t, 0, 0, 3);
   return b;
 }
 
