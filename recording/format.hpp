@@ -173,8 +173,8 @@ struct CallRecord {
   std::uint32_t duration;  // ns, or kLongDurationUnit with kCallLong
   std::uint16_t api;       // index into kFunction definitions
   std::uint16_t flags;     // CallFlags
-  std::uint32_t python_stack;  // StackNode id, 0: none
-  std::uint32_t native_stack;  // StackNode id, 0: none
+  std::uint32_t python_stack;  // StackNode id, 0: none. Python frames alone
+  std::uint32_t native_stack;  // StackNode id, 0: none. Native and Python frames, or native alone
   std::uint32_t stream;        // Stream id, 0: call has no stream
   std::int16_t result;         // cudaError_t or CUresult
   std::int16_t device;         // current device, -1: not known
@@ -447,11 +447,18 @@ enum class FrameKind : std::uint8_t { kPython = 1, kNative = 2 };
 
 // A stack is a chain of nodes from the innermost frame to the root. Python: location is
 // code id << 32 | instruction offset in bytes. Native: the return address.
+//
+// In a CallRecord's native_stack the Python frames that one eval call of the interpreter runs
+// (innermost first) come right before the native frame of that call, _PyEval_EvalFrameDefault: what
+// Python code calls, the Python code, the native function that runs it, and who called that. Where
+// Python stacks are off or not supported, where the place of Python's frames was not clear, and in
+// old recordings it is native alone.
 struct StackNodeRecord {
   RecordHeader header;  // value: node id, from 1
   std::uint32_t parent;  // node id of the caller, 0: root
   FrameKind kind;
-  std::uint8_t flags;  // 1: the stack was cut behind this frame
+  std::uint8_t flags;  // 1: the stack was cut behind this frame; Python frames with native ones
+                       // behind them: only Python frames are missing there
   std::uint16_t reserved;
   std::uint64_t location;
 };

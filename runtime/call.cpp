@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::uint32_t kHarvestEvery = 64;
 
-std::uint32_t capture_native_stack(ThreadState& thread) noexcept {
+std::uint32_t capture_native_stack(ThreadState& thread, PythonFrames& python) noexcept {
   if (thread.native_stack == nullptr) [[unlikely]] {
     KeepErrno keep;
     thread.native_stack = native::ThreadStack::map();
     if (thread.native_stack == nullptr) return 0;
   }
-  return native::capture_native_stack(definitions(), *thread.native_stack);
+  return native::capture_native_stack(definitions(), *thread.native_stack, &python);
 }
 
 }  // namespace
@@ -38,16 +38,17 @@ void CallScope::enter() noexcept {
   if (!is_recorded(site_.category)) return;
   watches_steps_ = true;
   generation_ = file_generation();
+  PythonFrames python;
   const bool wants_stack = configuration().python_stacks != 0;
   if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
     // The walk for the stack also tells whether this is an optimizer's step.
     python::OptimizerCall optimizer;
-    python_stack_ = capture_python_stack(definitions(), &optimizer);
+    python_stack_ = capture_python_stack(definitions(), &optimizer, python);
     steps_before_call(site_.function, optimizer);
   } else {
     steps_before_call(site_.function, look_for_optimizer(site_.function));
     if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
-      python_stack_ = capture_python_stack(definitions());
+      python_stack_ = capture_python_stack(definitions(), nullptr, python);
     }
   }
   const bool works = is_device_work(site_.category);
@@ -58,7 +59,7 @@ void CallScope::enter() noexcept {
     recording_file().count_lost(1);
     return;
   }
-  if (configuration().native_stacks != 0) native_stack_ = capture_native_stack(*thread_);
+  if (configuration().native_stacks != 0) native_stack_ = capture_native_stack(*thread_, python);
   if (!works || (flags_ & recording::kCallCaptured) != 0) return;
   if (cupti::is_on()) {
     correlation_ = next_correlation(*thread_);

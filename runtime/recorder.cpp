@@ -415,6 +415,7 @@ void after_fork_in_child() {
   forget_driver_search_after_fork();
   native::rules_after_fork();
   reset_stack_table_after_fork();
+  native::forget_unplaced_stacks();
   if (!g_state.has_config) return;
   const bool chosen = g_state.config.process_kind != config::ProcessKind::kCommand;
   g_mode.store(chosen ? Mode::kIdle : Mode::kOff, std::memory_order_release);
@@ -891,6 +892,13 @@ void finish_process() noexcept {
     notice(recording::NoticeKind::kConfiguration, text);
   }
   notice_range_limits();
+  if (const std::uint64_t count = native::unplaced_stacks()) {
+    char text[160];
+    snprintf(text, sizeof text,
+             "%llu stacks are native alone: it was not clear where among native frames Python's are",
+             static_cast<unsigned long long>(count));
+    notice(recording::NoticeKind::kPython, text);
+  }
   close_window(recording::WindowEvent::kCut, now_ns());
   write_coverage();
   g_mode.store(Mode::kOff, std::memory_order_release);

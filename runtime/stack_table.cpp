@@ -371,7 +371,7 @@ struct MemoFrame {
   std::int32_t offset;
   std::uint32_t node;
   std::uint32_t is_wrapper;
-  std::uint32_t reserved;
+  std::uint32_t code_id;
 };
 struct alignas(64) Memo {
   std::atomic<bool> busy;
@@ -396,11 +396,18 @@ Memo* borrow_memo() noexcept {
 }  // namespace
 
 std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* call) noexcept {
+  PythonFrames frames;
+  return capture_python_stack(sink, call, frames);
+}
+
+std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* call,
+                                   PythonFrames& out) noexcept {
   if (call != nullptr) *call = {};
-  python::Frame frames[kMaxStackFrames];
-  bool cut = false;
-  const int count = python::walk(frames, kMaxStackFrames, &cut);
+  out.count = 0;
+  python::Frame* const frames = out.frames;
+  const int count = python::walk(frames, kMaxStackFrames, &out.chain);
   if (count == 0) return 0;
+  const bool cut = out.chain.cut;
   const python::Interpreter& py = *python::ready_interpreter();
   KeepErrno keep;
   // In this order: a reset in between voids what the memo gets to know here.
@@ -421,28 +428,28 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
     const int known = memo->count < count ? memo->count : count;
     for (; depth < known; ++depth) {
       const MemoFrame& m = memo->frames[depth];
-      const python::Frame& f = frames[count - 1 - depth];
+      python::Frame& f = frames[count - 1 - depth];
       if (m.code != f.code || m.offset != f.offset ||
           m.fingerprint != python::fingerprint(py.layout, static_cast<const char*>(f.code))) {
         break;
       }
       node = m.node;
+      f.code_id = m.code_id;
       if (m.is_wrapper != 0 && wrapper < 0) wrapper = depth;
     }
     memo->count = depth;  // what follows is overwritten
   }
   for (; depth < count; ++depth) {
-    const python::Frame& f = frames[count - 1 - depth];
+    python::Frame& f = frames[count - 1 - depth];
     const auto* code = static_cast<const char*>(f.code);
     const std::uint64_t fingerprint = python::fingerprint(py.layout, code);
     const std::uint32_t value = code_of(*t, sink, py, code, fingerprint);
     std::uint32_t next = 0;
     if (value != 0) {
-      const auto offset = static_cast<std::uint32_t>(f.offset < 0 ? 0 : f.offset);
+      f.code_id = value >> 1;
       const std::uint32_t flags = depth == 0 && cut ? 1u << 8 : 0;
       next = node_of(*t, sink,
-                     {std::uint64_t{value >> 1} << 32 | offset, node,
-                      static_cast<std::uint32_t>(FrameKind::kPython) | flags});
+                     {location_of(f), node, static_cast<std::uint32_t>(FrameKind::kPython) | flags});
     }
     if (next == 0) {
       g_refused.fetch_add(1, std::memory_order_relaxed);
@@ -451,11 +458,15 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
     node = next;
     if ((value & 1) != 0 && wrapper < 0) wrapper = depth;
     if (memo != nullptr) {
-      memo->frames[depth] = {f.code, fingerprint, f.offset, node, value & 1, 0};
+      memo->frames[depth] = {f.code, fingerprint, f.offset, node, value & 1, value >> 1};
       memo->count = depth + 1;
     }
   }
   if (memo != nullptr) memo->busy.store(false, std::memory_order_release);
+  if (depth == count) {
+    out.epoch = epoch;
+    out.count = count;
+  }
   if (call != nullptr) {
     if (depth < count) {
       *call = python::current_optimizer_call();
@@ -466,14 +477,14 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
   return node;
 }
 
-std::uint32_t intern_native_frame(DefinitionSink& sink, std::uint32_t parent, std::uint64_t location,
-                                  bool cut) noexcept {
+std::uint32_t intern_frame(DefinitionSink& sink, std::uint32_t parent, FrameKind kind,
+                           std::uint64_t location, bool cut) noexcept {
   KeepErrno keep;
   Tables* t = tables();
   if (t == nullptr) return 0;
   const std::uint32_t flags = cut ? 1u << 8 : 0;
   const std::uint32_t node =
-      node_of(*t, sink, {location, parent, static_cast<std::uint32_t>(FrameKind::kNative) | flags});
+      node_of(*t, sink, {location, parent, static_cast<std::uint32_t>(kind) | flags});
   if (node == 0) g_refused.fetch_add(1, std::memory_order_relaxed);
   return node;
 }
@@ -485,7 +496,7 @@ std::uint32_t intern_native_stack(DefinitionSink& sink, const std::uint64_t* fra
   std::uint32_t node = 0;
   for (int i = count - 1; i >= 0; --i) {
     const std::uint32_t next =
-        intern_native_frame(sink, node, frames[i], cut && i == count - 1);
+        intern_frame(sink, node, FrameKind::kNative, frames[i], cut && i == count - 1);
     if (next == 0) break;
     node = next;
   }

@@ -10,7 +10,9 @@
 
 #include <cstdint>
 
+#include "recording/format.hpp"
 #include "runtime/definitions.hpp"
+#include "runtime/python/frames.hpp"
 #include "runtime/python/optimizer.hpp"
 
 namespace gpubusy::runtime {
@@ -19,11 +21,24 @@ inline constexpr std::uint32_t kMaxStackNodes = 1u << 20;
 inline constexpr std::uint32_t kMaxCodes = 1u << 16;
 inline constexpr int kMaxStackFrames = 256;  // of one stack; outer ones are cut off and flagged
 
+// The calling thread's Python frames at one moment, for whoever puts them among native ones.
+struct PythonFrames {
+  int count = 0;
+  python::Chain chain;
+  std::uint32_t epoch = 0;                // that the code ids are of
+  python::Frame frames[kMaxStackFrames];  // innermost first, each with its code's id
+};
+inline std::uint64_t location_of(const python::Frame& f) noexcept {
+  return std::uint64_t{f.code_id} << 32 | static_cast<std::uint32_t>(f.offset < 0 ? 0 : f.offset);
+}
+
 // The calling thread's Python stack: id of its innermost frame's node, 0 where there is none.
 // Sends CodeRecords and StackNodeRecords to the sink before it returns an id that needs them. When
 // a table is full or the sink refuses, the id of the deepest node that is known.
 // With `call` also tells (at no cost of its own) whether the thread is inside an optimizer's step,
-// as python::current_optimizer_call() would.
+// as python::current_optimizer_call() would. `frames`: none where the table cut the stack short.
+std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* call,
+                                   PythonFrames& frames) noexcept;
 std::uint32_t capture_python_stack(DefinitionSink& sink,
                                    python::OptimizerCall* call = nullptr) noexcept;
 
@@ -31,11 +46,11 @@ std::uint32_t capture_python_stack(DefinitionSink& sink,
 std::uint32_t intern_native_stack(DefinitionSink& sink, const std::uint64_t* frames, int count,
                                   bool cut) noexcept;
 
-// One frame of it, for callers who know the caller's node (0: outermost). `cut`: there were more
-// behind it. 0: the table is full or the sink refuses.
-std::uint32_t intern_native_frame(DefinitionSink& sink, std::uint32_t parent, std::uint64_t location,
-                                  bool cut) noexcept;
-// Ids mean something within one epoch only. Read it before the first intern_native_frame().
+// One frame, for callers who know the caller's node (0: outermost). `cut`: there were more behind
+// it. 0: the table is full or the sink refuses.
+std::uint32_t intern_frame(DefinitionSink& sink, std::uint32_t parent, recording::FrameKind kind,
+                           std::uint64_t location, bool cut) noexcept;
+// Ids mean something within one epoch only. Read it before the first intern_frame().
 std::uint32_t stack_epoch() noexcept;
 
 struct StackTableCounts {

@@ -535,27 +535,49 @@ bool describe_cfa(const Row& row, std::uintptr_t pc, Rule& rule) noexcept {
   return true;
 }
 
+// What the object says of the function at pc. False: nothing, or nothing that we know how to read.
+struct Description {
+  CodeSpan span;
+  Cie cie;
+  Bytes instructions{0, 0};
+};
+bool find_description(const Image& image, std::uintptr_t pc, Description& found) noexcept {
+  const std::uintptr_t at = search_table(image, pc);
+  const Image::Range* range = image.range_of(at);
+  if (range == nullptr) return false;
+  Bytes bytes(at, range->end);
+  const auto length = bytes.take<std::uint32_t>();
+  if (length == 0 || length == 0xffffffff) return false;
+  bytes = bytes.part(length);
+  const std::uintptr_t id_at = bytes.at();
+  const auto id = bytes.take<std::uint32_t>();
+  Cie& cie = found.cie;
+  if (!bytes.ok() || id == 0 || !read_cie(image, id_at - id, cie)) return false;
+  const std::uintptr_t begin = bytes.pointer(cie.pointer_encoding, 0);
+  constexpr std::uint8_t kOnlyFormat = 0x0f;
+  const std::uint64_t size = bytes.pointer(cie.pointer_encoding & kOnlyFormat, 0);
+  if (!bytes.ok() || pc < begin || pc - begin >= size) return false;
+  if (cie.has_data) bytes.skip(bytes.uleb());
+  found.span = {begin, begin + size};
+  found.instructions = bytes;
+  return true;
+}
+
 }  // namespace
+
+CodeSpan find_span(const Image& image, std::uintptr_t pc) noexcept {
+  Description found;
+  return find_description(image, pc, found) ? found.span : CodeSpan{};
+}
 
 Rule find_rule(const Image& image, std::uintptr_t pc) noexcept {
   constexpr Rule kNoRule{};
   if constexpr (!kSupported) return kNoRule;
-  const std::uintptr_t description = search_table(image, pc);
-  const Image::Range* range = image.range_of(description);
-  if (range == nullptr) return kNoRule;
-  Bytes bytes(description, range->end);
-  const auto length = bytes.take<std::uint32_t>();
-  if (length == 0 || length == 0xffffffff) return kNoRule;
-  bytes = bytes.part(length);
-  const std::uintptr_t id_at = bytes.at();
-  const auto id = bytes.take<std::uint32_t>();
-  Cie cie;
-  if (!bytes.ok() || id == 0 || !read_cie(image, id_at - id, cie)) return kNoRule;
-  const std::uintptr_t begin = bytes.pointer(cie.pointer_encoding, 0);
-  constexpr std::uint8_t kOnlyFormat = 0x0f;
-  const std::uint64_t size = bytes.pointer(cie.pointer_encoding & kOnlyFormat, 0);
-  if (!bytes.ok() || pc < begin || pc - begin >= size) return kNoRule;
-  if (cie.has_data) bytes.skip(bytes.uleb());
+  Description found;
+  if (!find_description(image, pc, found)) return kNoRule;
+  const Cie& cie = found.cie;
+  const std::uintptr_t begin = found.span.begin;
+  Bytes bytes = found.instructions;
 
   Row row;
   row.pc.kind = Place::kOther;  // until the CIE says where it is

@@ -75,4 +75,12 @@ struct Image {
 // The rule for the instruction at pc.
 Rule find_rule(const Image& image, std::uintptr_t pc) noexcept;
 
+struct CodeSpan {
+  std::uintptr_t begin = 0, end = 0;
+  bool has(std::uintptr_t pc) const noexcept { return pc >= begin && pc < end; }
+};
+// The code that is described together with pc: a function, or the part of one that the compiler has
+// put elsewhere. Empty: there is no description.
+CodeSpan find_span(const Image& image, std::uintptr_t pc) noexcept;
+
 }  // namespace gpubusy::runtime::native

@@ -126,16 +126,19 @@ bool describe(const FoundObject& object, Image& image) noexcept {
   return image.header == reinterpret_cast<std::uintptr_t>(object.eh_frame_header);
 }
 
-struct Result {
-  Rule rule;
-  bool has_object = false;  // else there may be one later, or other code
+// What is asked of the tables of the object at pc.
+struct Query {
+  void (*read)(const Image& image, std::uintptr_t pc, void* result);
+  void* result;
 };
 
-Result read_while_iterating(std::uintptr_t pc) noexcept {
+// Returns whether there is an object, else there may be one later, or other code.
+bool read_while_iterating(std::uintptr_t pc, const Query& query) noexcept {
   struct Search {
     std::uintptr_t pc;
-    Result result;
-  } search{pc, {}};
+    const Query& query;
+    bool has_object = false;
+  } search{pc, query};
   g_source.walk(
       [](dl_phdr_info* info, std::size_t, void* data) -> int {
         auto& s = *static_cast<Search*>(data);
@@ -146,16 +149,45 @@ Result read_while_iterating(std::uintptr_t pc) noexcept {
           inside = p.p_type == PT_LOAD && s.pc >= begin && s.pc - begin < p.p_memsz;
         }
         if (!inside) return 0;
-        s.result.has_object = true;
+        s.has_object = true;
         Image image;
         if (describe(info->dlpi_phdr, info->dlpi_phnum, info->dlpi_addr, image)) {
-          s.result.rule = find_rule(image, s.pc);
+          s.query.read(image, s.pc, s.query.result);
         }
         return 1;
       },
       &search);
-  return search.result;
+  return search.has_object;
 }
+
+enum class Reach : std::uint8_t { kNoObject, kObject, kUnloading };
+
+Reach read_tables(std::uintptr_t pc, const Query& query) noexcept {
+  if (g_source.find_object != nullptr) {
+    // Either before_unloading() sees this reader, or the reader sees that it must not be one.
+    g_readers.fetch_add(1, std::memory_order_seq_cst);
+    bool done = true;
+    Reach reach = Reach::kNoObject;
+    if (g_unloading.load(std::memory_order_seq_cst) != t_unloading) {
+      reach = Reach::kUnloading;
+    } else {
+      FoundObject object{};
+      Image image;
+      if (g_source.find_object(reinterpret_cast<void*>(pc), &object) == 0) {
+        done = describe(object, image);
+        if (done) {
+          reach = Reach::kObject;
+          query.read(image, pc, query.result);
+        }
+      }
+    }
+    leave(g_readers);
+    if (done) return reach;
+  }
+  return read_while_iterating(pc, query) ? Reach::kObject : Reach::kNoObject;
+}
+
+bool may_be_code(std::uintptr_t pc) noexcept { return pc >= kFirstPc && pc < kEndOfPcs; }
 
 }  // namespace
 
@@ -174,39 +206,34 @@ Entry* map_table() noexcept {
 
 [[gnu::noinline, gnu::cold]] Rule read_rule(Entry* table, std::uint64_t generation,
                                             std::uintptr_t pc) noexcept {
-  constexpr Rule kNoRule{};
-  if (pc < kFirstPc || pc >= kEndOfPcs) return kNoRule;
+  Rule rule;
+  if (!may_be_code(pc)) return rule;
   g_misses.fetch_add(1, std::memory_order_relaxed);
-  Result result;
-  bool done = false;
-  if (g_source.find_object != nullptr) {
-    // Either before_unloading() sees this reader, or the reader sees that it must not be one.
-    g_readers.fetch_add(1, std::memory_order_seq_cst);
-    done = true;
-    if (g_unloading.load(std::memory_order_seq_cst) != t_unloading) {
-      result.rule.type = RuleType::kUnread;
-    } else {
-      FoundObject object{};
-      Image image;
-      if (g_source.find_object(reinterpret_cast<void*>(pc), &object) == 0) {
-        done = describe(object, image);
-        if (done) {
-          result.has_object = true;
-          result.rule = find_rule(image, pc);
-        }
-      }
-    }
-    leave(g_readers);
-  }
-  if (!done) result = read_while_iterating(pc);
+  const Reach reach = read_tables(
+      pc, {[](const Image& image, std::uintptr_t at, void* result) {
+             *static_cast<Rule*>(result) = find_rule(image, at);
+           },
+           &rule});
+  if (reach == Reach::kUnloading) rule.type = RuleType::kUnread;
   // While something is being unloaded, what was read may be void by the time it is kept.
-  if (result.has_object && table != nullptr && g_unloading.load(std::memory_order_acquire) == 0) {
-    keep(table, generation, pc, result.rule);
+  if (reach == Reach::kObject && table != nullptr && g_unloading.load(std::memory_order_acquire) == 0) {
+    keep(table, generation, pc, rule);
   }
-  return result.rule;
+  return rule;
 }
 
 }  // namespace rules_detail
+
+CodeSpan span_of(std::uintptr_t pc) noexcept {
+  CodeSpan span;
+  if (may_be_code(pc)) {
+    read_tables(pc, {[](const Image& image, std::uintptr_t at, void* result) {
+                       *static_cast<CodeSpan*>(result) = find_span(image, at);
+                     },
+                     &span});
+  }
+  return span;
+}
 
 void set_object_source(const ObjectSource& source) noexcept {
   g_source = source;

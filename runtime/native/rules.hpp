@@ -49,6 +49,10 @@ void after_unloading(bool unloaded) noexcept;
 // In the child of a fork, where this is the only thread.
 void rules_after_fork() noexcept;
 
+// Of the function at pc, read from its object's tables at each call (some 1 µs); empty where there is
+// none, and while another thread unloads a library.
+CodeSpan span_of(std::uintptr_t pc) noexcept;
+
 struct RuleCounts {
   std::uint64_t misses;    // rules that were read from an object's tables
   std::uint64_t flushes;   // times that all became void

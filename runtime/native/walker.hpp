@@ -16,7 +16,8 @@
 
 namespace gpubusy::runtime::native {
 
-inline constexpr int kMaxFrames = 256;  // of one stack; outer ones are cut off
+// Of one stack; outer ones are cut off. A Python function has 3 or 4 of them before 3.11.
+inline constexpr int kMaxFrames = 1024;
 
 struct Frame {
   std::uintptr_t sp;  // at the call: the callee's CFA
@@ -64,6 +65,14 @@ struct Registers {
 // this is the first thread, that it is.
 void set_up_walker(std::uintptr_t own_begin, std::uintptr_t own_end) noexcept;
 
+// A Python frame among the native ones, for whoever interns stacks.
+struct PlacedFrame {
+  std::uint64_t location;
+  std::uintptr_t entry;
+  std::uint32_t node;
+  std::int32_t behind;  // index of the native frame that runs it, or that runs its outer ones
+};
+
 class ThreadStack {
  public:
   // From zeroed memory of this size; nullptr: there is none.
@@ -85,6 +94,12 @@ class ThreadStack {
 
   // The nodes are those of this epoch (stack_table); another one voids them.
   std::uint32_t node_epoch = 0;
+  // Which Python frames are between those with a node, outermost first, and where the chain of nodes
+  // begins: frames further out have none.
+  static constexpr int kMaxPlaced = 256;
+  PlacedFrame placed[kMaxPlaced];
+  int placed_count = 0;
+  int first = 0;
 
   // For tests: the stack is this, whatever the thread's real one is.
   void pretend_bounds_for_test(std::uintptr_t low, std::uintptr_t high) noexcept;

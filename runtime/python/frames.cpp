@@ -99,7 +99,15 @@ class SelfCheck {
       return f == 0 ? Result::kNoFrames : Result::kFailed;
     }
     int real = 0;
+    std::uintptr_t cframe = 0;
+    if (l_.thread_cframe != 0 && !reader_.read(thread_state + l_.thread_cframe, cframe)) {
+      return Result::kFailed;
+    }
     for (int i = 0; i < kFrames && f != 0; ++i) {
+      // Each frame has one, and there is one behind the last.
+      if (l_.thread_cframe != 0 && !reader_.read(cframe + l_.cframe_previous, cframe)) {
+        return Result::kFailed;
+      }
       bool shim = false;
       if (l_.style != FrameStyle::kFrameObject) {
         std::uint8_t owner = 0;
@@ -221,10 +229,12 @@ Described described_by(const Layout& l) noexcept {
   const std::uint64_t code[] = {l.file, l.name, l.name_qualified, l.line_table, l.first_line};
   // The table is about 600 bytes in 3.13 and lies at the start of a far larger object.
   constexpr int kWords = 72;
+  constexpr int kToAdaptive = 8;  // words from the first of `code`
   bool frame_agrees = false, code_agrees = false, thread_agrees = false;
-  for (int i = 3; i + 5 <= kWords; ++i) {
+  for (int i = 3; i + kToAdaptive < kWords; ++i) {
     frame_agrees |= std::memcmp(words + i, frame, sizeof frame) == 0;
-    code_agrees |= std::memcmp(words + i, code, sizeof code) == 0;
+    code_agrees |=
+        std::memcmp(words + i, code, sizeof code) == 0 && words[i + kToAdaptive] == l.adaptive;
     thread_agrees |= words[i] == l.thread_frame;
   }
   return frame_agrees && code_agrees && thread_agrees ? Described::kAgrees : Described::kDiffers;
@@ -256,6 +266,8 @@ State decide() noexcept {
   py.layout = *layout;
   py.is_finalizing = symbol<int (*)()>("Py_IsFinalizing");  // 3.13+
   if (py.is_finalizing == nullptr) py.is_finalizing = symbol<int (*)()>("_Py_IsFinalizing");
+  py.main_interpreter = symbol<const void* (*)()>("PyInterpreterState_Main");
+  py.eval_function = symbol<const void*>("_PyEval_EvalFrameDefault");
   py.code_type = symbol<const void*>("PyCode_Type");
   py.string_type = symbol<const void*>("PyUnicode_Type");
   py.bytes_type = symbol<const void*>("PyBytes_Type");
@@ -325,34 +337,60 @@ struct Collector {
   Frame* out;
   int max;
   int count = 0;
-  bool cut = false;
+  int skipped = 0;
+  Chain chain = {};
+
+  // Deep recursion inside one eval call: the entry is behind frames that nobody wants.
+  static constexpr int kMaxSkipped = 4096;
 
   [[gnu::always_inline]] Visit frame(const char* f, const char* code,
                                      std::int32_t offset) noexcept {
     if (count == max) {
-      cut = true;
-      return Visit::kStop;
+      chain.cut = true;
+      return out[count - 1].entry != 0 || skipped++ == kMaxSkipped ? Visit::kStop
+                                                                   : Visit::kContinue;
     }
     out[count++] = {code, f, offset, 0, 0};
     return Visit::kContinue;
   }
   [[gnu::always_inline]] void entry(std::uintptr_t address) noexcept {
+    chain.outermost_entry = address;
     if (count > 0 && out[count - 1].entry == 0) out[count - 1].entry = address;
   }
 };
 
 }  // namespace
 
-int walk(Frame* out, int max, bool* cut) noexcept {
-  if (cut != nullptr) *cut = false;
+int walk(Frame* out, int max, Chain* chain) noexcept {
+  if (chain != nullptr) *chain = {};
   const Interpreter* python = ready_interpreter_or_probe();
   if (python == nullptr || max <= 0) return 0;
   const char* thread_state = current_thread_state(*python);
   if (thread_state == nullptr) return 0;
   Collector collector{out, max};
   visit_frames(python->layout, thread_state, collector);
-  if (cut != nullptr) *cut = collector.cut;
+  if (chain != nullptr) {
+    *chain = collector.chain;
+    chain->total =
+        collector.skipped > Collector::kMaxSkipped ? 0 : collector.count + collector.skipped;
+  }
   return collector.count;
+}
+
+std::uintptr_t eval_function() noexcept {
+  return reinterpret_cast<std::uintptr_t>(g_python.eval_function);
+}
+
+bool has_entries() noexcept {
+  const Layout& l = g_python.layout;
+  return l.style != FrameStyle::kFrameObject || l.thread_cframe != 0;
+}
+
+bool is_in_main_interpreter() noexcept {
+  if (g_python.main_interpreter == nullptr) return false;
+  const char* thread_state = current_thread_state(g_python);
+  return thread_state != nullptr &&
+         load<const void*>(thread_state, kThreadInterpreter) == g_python.main_interpreter();
 }
 
 void after_fork() noexcept { g_probing.store(false, std::memory_order_relaxed); }

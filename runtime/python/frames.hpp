@@ -33,15 +33,29 @@ struct Frame {
   const void* code;    // PyCodeObject
   const void* frame;   // PyFrameObject (3.8–3.10) or _PyInterpreterFrame
   std::int32_t offset;  // of the current instruction, in bytes from the code's start
-  std::uint32_t reserved;
+  std::uint32_t code_id;  // for whoever numbers codes
   std::uintptr_t entry;  // set on the outermost frame of an eval call: an address inside the C
-                         // frame of that call (3.11+, else 0)
+                         // frame of that call (3.10+, else 0)
 };
 
-// Innermost first. Returns the number of frames, at most max; `cut` tells that there were more.
-// 0 on threads that Python does not know, after Py_Finalize, and while probe() is not kReady (walk
-// asks it now and then).
-int walk(Frame* out, int max, bool* cut = nullptr) noexcept;
+struct Chain {
+  bool cut = false;  // there were more frames
+  int total = 0;     // how many, 0: more than one cares to count
+  std::uintptr_t outermost_entry = 0;  // of all eval calls, also of those without a frame to show
+};
+
+// Innermost first. Returns the number of frames, at most max. 0 on threads that Python does not
+// know, after Py_Finalize, and while probe() is not kReady (walk asks it now and then). The last
+// frame of a chain that was cut has the entry of the eval call it belongs to, if that was near.
+int walk(Frame* out, int max, Chain* chain = nullptr) noexcept;
+
+// _PyEval_EvalFrameDefault, the function that runs frames; 0: not known. Python must be kReady.
+std::uintptr_t eval_function() noexcept;
+// Have frames of this version an entry?
+bool has_entries() noexcept;
+// Is the thread's state, whose frames walk() gives, of the main interpreter? A thread that runs a
+// subinterpreter leaves the frames of the main one behind it.
+bool is_in_main_interpreter() noexcept;
 
 // In the child of a fork: a thread of the parent may have been inside probe().
 void after_fork() noexcept;

@@ -4,7 +4,7 @@
 //
 // Offsets are bytes, for 64-bit release builds with the GIL. 3.8 to 3.13 were printed by programs
 // compiled against each version's own headers (a minor version keeps them: extension modules depend
-// on it), 3.14 was read from its headers. None of them is believed before the self-check in
+// on it), 3.14 was read from its _Py_DebugOffsets. None of them is believed before the self-check in
 // frames.cpp has passed.
 #pragma once
 
@@ -33,6 +33,8 @@ struct Layout {
       first_traceable;
   // str and tuple
   std::uint8_t ascii_header, compact_header, tuple_items;
+  // 3.10: PyThreadState -> its CFrame, of which each eval call has one; not how frames are found.
+  std::uint8_t thread_cframe = 0;
 };
 
 inline constexpr Layout kLayouts[] = {
@@ -40,8 +42,8 @@ inline constexpr Layout kLayouts[] = {
      40, 104, 112, 112, 120, 0, 0, 0, 48, 72, 24},
     {9, FrameStyle::kFrameObject, false, 24, 0, 0, 24, 32, 104, 0, 0, 360,  //
      40, 104, 112, 112, 120, 0, 0, 0, 48, 72, 24},
-    {10, FrameStyle::kFrameObject, false, 24, 0, 0, 24, 32, 96, 0, 0, 352,  //
-     40, 104, 112, 112, 120, 0, 0, 0, 48, 72, 24},
+    {10, FrameStyle::kFrameObject, false, 24, 0, 8, 24, 32, 96, 0, 0, 352,  //
+     40, 104, 112, 112, 120, 0, 0, 0, 48, 72, 24, 48},
     {11, FrameStyle::kEntryFlag, true, 56, 8, 16, 48, 32, 56, 69, 68, 72,  //
      72, 112, 120, 128, 136, 184, 0, 168, 48, 72, 24},
     {12, FrameStyle::kShimFrame, true, 56, 0, 8, 8, 0, 56, 70, 0, 72,  //
@@ -49,10 +51,11 @@ inline constexpr Layout kLayouts[] = {
     {13, FrameStyle::kShimFrame, false, 72, 0, 0, 8, 0, 56, 70, 0, 72,  //
      68, 112, 120, 128, 136, 200, 92, 184, 40, 56, 24},
     {14, FrameStyle::kShimFrame, false, 72, 0, 0, 8, 0, 56, 74, 0, 80,  //
-     68, 112, 120, 128, 136, 200, 92, 184, 40, 56, 32},
+     68, 112, 120, 128, 136, 208, 92, 192, 40, 56, 32},
 };
 
 // The same in all of them.
+inline constexpr int kThreadInterpreter = 16;  // PyThreadState.interp
 inline constexpr int kObjectType = 8;      // PyObject.ob_type
 inline constexpr int kObjectSize = 16;     // PyVarObject.ob_size
 inline constexpr int kStringLength = 16;   // PyASCIIObject.length
@@ -80,6 +83,8 @@ struct Interpreter {
   Layout layout;
   void* (*this_thread_state)();
   int (*is_finalizing)();
+  const void* (*main_interpreter)();  // may be missing
+  const void* eval_function;          // may be missing
   const void* code_type;
   const void* string_type;
   const void* bytes_type;
@@ -108,11 +113,14 @@ template <FrameStyle kStyle, class Visitor>
                                                    Visitor&& visitor) noexcept {
   if constexpr (kStyle == FrameStyle::kFrameObject) {
     const int unit = l.minor == 10 ? 2 : 1;  // 3.10 counts instructions, before it bytes
+    const char* cframe =
+        l.thread_cframe != 0 ? load<const char*>(thread_state, l.thread_cframe) : nullptr;
     for (const char* f = load<const char*>(thread_state, l.thread_frame); f != nullptr;
          f = load<const char*>(f, l.previous)) {
       const int offset = load<int>(f, l.instruction) * unit;
       if (visitor.frame(f, load<const char*>(f, l.code), offset) == Visit::kStop) return;
-      visitor.entry(0);
+      visitor.entry(reinterpret_cast<std::uintptr_t>(cframe));
+      if (cframe != nullptr) cframe = load<const char*>(cframe, l.cframe_previous);
     }
   } else {
     const char* cframe = nullptr;

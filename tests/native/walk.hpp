@@ -58,10 +58,11 @@ inline Walked result_of(native::ThreadStack& stack, native::End end) {
   return result_of(stack, end);
 }
 
-// glibc's; the first is in the caller, at another place than ours.
-[[gnu::noinline]] inline std::vector<std::uintptr_t> glibc_here() {
+// glibc's; the first is in the caller, at another place than ours. It crashes where the stack goes on
+// into a greenlet that is no more: `limit` tells how many frames are good.
+[[gnu::noinline]] inline std::vector<std::uintptr_t> glibc_here(int limit = 1023) {
   void* frames[1024];
-  const int n = backtrace(frames, 1024);
+  const int n = backtrace(frames, limit + 1);
   std::vector<std::uintptr_t> out;
   for (int i = 1; i < n; ++i) out.push_back(reinterpret_cast<std::uintptr_t>(frames[i]));
   return out;

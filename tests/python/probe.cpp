@@ -11,92 +11,28 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "analysis/python_lines.hpp"
 #include "runtime/python/frames.hpp"
 #include "runtime/python/optimizer.hpp"
 #include "runtime/stack_table.hpp"
+#include "tests/python/memory_sink.hpp"
 
 using namespace gpubusy;
 using namespace gpubusy::runtime;
+using test::MemorySink;
 
 namespace {
-
-struct Code {
-  recording::CodeRecord record;
-  std::string file, name, table;
-};
-
-class MemorySink final : public DefinitionSink {
- public:
-  bool define(recording::RecordHeader* record, std::size_t fixed_size, const Part* parts,
-              std::size_t part_count) noexcept override {
-    std::lock_guard guard(mutex_);
-    if (refuse_) return false;
-    if (record->type == recording::RecordType::kCode) {
-      Code code;
-      std::memcpy(&code.record, record, sizeof code.record);
-      if (fixed_size != sizeof code.record || part_count != 3) return false;
-      std::string* texts[] = {&code.file, &code.name, &code.table};
-      for (std::size_t i = 0; i < 3; ++i) {
-        texts[i]->assign(static_cast<const char*>(parts[i].data), parts[i].size);
-      }
-      codes_[record->value] = std::move(code);
-    } else if (record->type == recording::RecordType::kStackNode) {
-      recording::StackNodeRecord node;
-      std::memcpy(&node, record, sizeof node);
-      nodes_[record->value] = node;
-    }
-    return true;
-  }
-
-  // "file\x1fname\x1fline\x1foffset\x1e" for each frame, innermost first.
-  std::string describe(std::uint32_t id) {
-    std::lock_guard guard(mutex_);
-    std::string out;
-    for (int n = 0; id != 0 && n < 100000; ++n) {
-      const auto node = nodes_.find(id);
-      if (node == nodes_.end()) return out + "UNDEFINED NODE";
-      const auto code = codes_.find(static_cast<std::uint32_t>(node->second.location >> 32));
-      if (code == codes_.end()) return out + "UNDEFINED CODE";
-      const Code& c = code->second;
-      const auto offset = static_cast<std::uint32_t>(node->second.location);
-      out += c.file + '\x1f' + c.name + '\x1f' +
-             std::to_string(analysis::line_of(c.table, c.record.first_line, c.record.python_minor,
-                                              offset)) +
-             '\x1f' + std::to_string(offset) + '\x1f' + std::to_string(node->second.flags) + '\x1e';
-      id = node->second.parent;
-    }
-    return out;
-  }
-
-  void clear() {
-    std::lock_guard guard(mutex_);
-    codes_.clear();
-    nodes_.clear();
-  }
-  void refuse(bool on) {
-    std::lock_guard guard(mutex_);
-    refuse_ = on;
-  }
-
- private:
-  std::mutex mutex_;
-  bool refuse_ = false;
-  std::unordered_map<std::uint32_t, Code> codes_;
-  std::unordered_map<std::uint32_t, recording::StackNodeRecord> nodes_;
-};
 
 MemorySink* g_sink = new MemorySink;  // never destroyed: threads may outlive main
 MemorySink& sink() { return *g_sink; }
 
 }  // namespace
+
+MemorySink& gpubusy::test::sink_of_probe() { return ::sink(); }
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
