@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What stacks cost in a training loop of real PyTorch on the simulated device: ./dev bench.
+
+First one capture at each kernel launch, in ways that take turns every 200 launches; then whole steps,
+in processes that take turns. Numbers are medians. The device is simulated: its own work on the CPU is
+in every case, so look at the differences.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LOOP = """
+import json, sys, time
+import torch
+from torch import nn
+kind, steps = sys.argv[1], int(sys.argv[2])
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return x + self.drop(self.down(torch.nn.functional.gelu(self.up(self.norm(x)))))
+
+model = nn.Sequential(*[Block(64) for _ in range(6)], nn.Linear(64, 8)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+x, y = torch.randn(16, 64, device="cuda"), torch.randint(0, 8, (16,), device="cuda")
+
+def step():
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss
+
+def loop(steps, after=None):
+    times = []
+    for _ in range(steps):
+        begin = time.perf_counter_ns()
+        loss = step()
+        if after: after()
+        times.append(time.perf_counter_ns() - begin)
+    loss.item()
+    return times
+
+if kind.startswith("torch.profiler"):
+    from torch.profiler import ProfilerActivity, profile
+    loop(10)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+                 with_stack=kind.endswith("with_stack")) as p:
+        times = loop(steps)
+else:
+    loop(10)
+    times = loop(steps)
+print("RESULT", json.dumps(times), flush=True)
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUSY_")}
+    clean.pop("LD_PRELOAD", None)
+    return {**clean, **more}
+
+
+class Bench:
+    def __init__(self, args, directory: Path):
+        self.args, self.directory = args, directory
+        self.script = directory / "loop.py"
+        self.script.write_text(LOOP)
+        self.bin = args.build.resolve() / "bin"
+
+    def run(self, kind: str, steps: int, tool=(), **more: str) -> str:
+        command = [self.bin / "gpubusy-sim", *tool, sys.executable, self.script, kind, str(steps)]
+        result = subprocess.run([str(part) for part in command], env=environment(**more),
+                                cwd=self.directory, capture_output=True, text=True, timeout=600)
+        for line in result.stdout.splitlines():
+            if line.startswith("RESULT "):
+                return line.removeprefix("RESULT ")
+        raise RuntimeError((result.stderr.strip().splitlines() or ["no output"])[-1])
+
+    def captures(self) -> dict:
+        out = self.directory / "captures.json"
+        library = self.args.build.resolve() / "bench" / "libgpubusy_bench_capture.so"
+        self.run("plain", self.args.capture_steps, LD_PRELOAD=str(library),
+                 GPUBUSY_BENCH_CAPTURE=str(out))
+        result = json.loads(out.read_text())
+        n = result["stacks"]
+        print(f"one stack at a kernel launch, {result['launches']} launches, on average "
+              f"{result['native_frames'] / n:.0f} native and {result['python_frames'] / n:.0f} Python "
+              f"frames; {result['differ']} differ from backtrace(), {result['cut']} cut, "
+              f"{result['unplaced']} native alone")
+        names = {"timer": "timer alone", "both": "gpubusy: both, in one stack",
+                 "python": "gpubusy: Python alone", "native": "gpubusy: native alone",
+                 "glibc": "glibc backtrace(), native", "libunwind": "libunwind unw_backtrace(), native"}
+        print(f"{'':44} {'median':>9} {'p99':>9}   ns")
+        for key, name in names.items():
+            if key in result:
+                print(f"{name:44} {result[key]['median']:9} {result[key]['p99']:9}")
+            else:
+                print(f"{name:44} not measured: not installed")
+        print()
+        return result
+
+    def step_cases(self) -> dict:
+        def gpubusy(*options):
+            return [self.bin / "gpubusy", "-o", self.directory / "out", "--step", "none",
+                    "--export", "0", *options, "--"]
+        none = ["--python-stacks", "0", "--native-stacks", "0"]
+        both = ["--python-stacks", "1", "--native-stacks", "1"]
+        return {
+            "plain": ("plain", ()),
+            "gpubusy, no stacks": ("plain", gpubusy(*none)),
+            "gpubusy, both stacks": ("plain", gpubusy(*both)),
+            "gpubusy, both stacks, no device times": ("plain", gpubusy(*both, "--device-time", "off")),
+            "torch.profiler": ("torch.profiler", ()),
+            "torch.profiler(with_stack=True)": ("torch.profiler.with_stack", ()),
+        }
+
+    def steps(self) -> dict:
+        medians: dict[str, list[float]] = {}
+        for _ in range(self.args.rounds):
+            for name, (kind, tool) in self.step_cases().items():
+                times = json.loads(self.run(kind, self.args.steps, tool))
+                medians.setdefault(name, []).append(statistics.median(times) / 1000)
+                shutil.rmtree(self.directory / "out", ignore_errors=True)
+        report = {}
+        print(f"{'one training step':44} {'us':>9} {'extra us':>9} {'extra %':>9}")
+        for name, values in medians.items():
+            extra = statistics.median(v - p for v, p in zip(values, medians["plain"]))
+            report[name] = {"us": statistics.median(values), "extra_us": extra}
+            print(f"{name:44} {report[name]['us']:9.0f} {extra:9.0f} "
+                  f"{100 * extra / statistics.median(medians['plain']):9.1f}")
+        ours = report["gpubusy, both stacks"]["extra_us"]
+        theirs = report["torch.profiler(with_stack=True)"]["extra_us"]
+        print(f"gpubusy's extra time is {100 * ours / theirs:.0f} % of torch.profiler's with_stack")
+        return report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=Path, required=True, help="build folder")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--capture-steps", type=int, default=400)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("not measured: torch is not installed")
+        return 0
+    directory = Path(tempfile.mkdtemp(prefix="gpubusy-bench-"))
+    try:
+        bench = Bench(args, directory)
+        report = {"captures": bench.captures(), "steps": bench.steps()}
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
