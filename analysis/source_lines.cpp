@@ -91,13 +91,15 @@ std::vector<SourceLine> SourceLines::frames(std::uint32_t python_stack, std::siz
   for (std::size_t depth = 0; id != 0 && depth < kMaxDepth && out.size() < limit; ++depth) {
     const auto node = recording_.stack_nodes.find(id);
     if (node == recording_.stack_nodes.end()) break;
-    if (node->second.kind == recording::FrameKind::kPython) {
-      SourceLine line = of_location(node->second.location);
-      if (line.known()) out.push_back(std::move(line));
-    }
+    SourceLine line = of_frame(node->second);
+    if (line.known()) out.push_back(std::move(line));
     id = node->second.parent;
   }
   return out;
+}
+
+SourceLine SourceLines::of_frame(const recording::StackNode& node) {
+  return node.kind == recording::FrameKind::kPython ? of_location(node.location) : SourceLine{};
 }
 
 std::uint32_t SourceLines::id_of(std::uint32_t python_stack) {

@@ -52,6 +52,9 @@ class SourceLines {
   // Innermost first; at most `limit` frames.
   std::vector<SourceLine> frames(std::uint32_t python_stack, std::size_t limit);
 
+  // Of one Python frame; not known for native ones.
+  SourceLine of_frame(const recording::StackNode& node);
+
  private:
   SourceLine of_location(std::uint64_t location);
 

@@ -714,7 +714,7 @@ bool arm() noexcept {
                        times == config::DeviceTimeKind::kEvents);
   define_apis();
   define_settings();
-  if (g_state.config.native_stacks != 0 && !native::kSupported) {
+  if (!native::kSupported && g_state.config.native_stacks != 0 && is_set("GPUBUSY_NATIVE_STACKS")) {
     notice(recording::NoticeKind::kInfo,
            "Native stacks are off: gpubusy cannot read them on this architecture.");
   }

@@ -40,6 +40,11 @@ def test_stacks_are_the_programs(record):
     assert cut == [11]
 
 
-def test_off_by_default(record):
-    _, stacks = record()
+def test_on_by_default(record):
+    known, stacks = record()
+    assert all(truth[0] in stack for truth, stack in zip(known, stacks, strict=True))
+
+
+def test_can_be_switched_off(record):
+    _, stacks = record(GPUBUSY_NATIVE_STACKS="0")
     assert stacks == [[]] * 14

@@ -99,3 +99,12 @@ def embedded(python, tmp_path):
 def test_embedded(embedded, probe):
     _, checks = passes([*embedded, SCRIPT, probe, "embedded"])
     assert checks > 20
+
+
+def test_stress(python, probe):
+    """The long run is the same with more captures."""
+    libraries = os.path.join(os.path.dirname(os.path.dirname(probe)), "tests", "native", "libraries")
+    if not os.path.exists(libraries):
+        pytest.skip("the libraries of tests/native are not built")
+    _, captures = passes([python, os.path.join(HERE, "merged_stress.py"), probe, libraries, "500000"])
+    assert captures >= 500000
