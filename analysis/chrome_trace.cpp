@@ -804,8 +804,8 @@ class Writer {
     return it->second = std::move(text);
   }
 
-  // Functions, native and Python, innermost first. A stack that goes on behind the last one ends
-  // in "...".
+  // Functions of native code and of Python, innermost first. A stack that goes on behind the last one
+  // ends in "...".
   const std::string& native_args(std::uint32_t stack) {
     const auto [it, fresh] = native_args_.try_emplace(stack);
     if (!fresh || stack == 0) return it->second;
@@ -817,23 +817,24 @@ class Writer {
       if (node == recording_.stack_nodes.end()) break;
       cut = (node->second.flags & 1) != 0 || count == kMaxNativeFrames;
       if (count == kMaxNativeFrames) break;
+      if (!frames.empty()) frames += ';';
       if (node->second.kind == recording::FrameKind::kPython) {
         const SourceLine line = lines_.of_frame(node->second);
-        frames += (frames.empty() ? "" : ";") +
-                  (line.known() ? fmt::format("{}({}): {}", line.file, line.line, line.function)
-                                : std::string("unknown Python code"));
-        id = node->second.parent;
-        continue;
-      }
-      for (const NativeFrame& frame : names_.at(node->second.location)) {
-        frames += (frames.empty() ? "" : ";") + to_text(frame);
+        frames += line.known() ? fmt::format("{}({}): {}", line.file, line.line, line.function)
+                               : "unknown Python code";
+      } else {
+        const char* comma = "";
+        for (const NativeFrame& frame : names_.at(node->second.location)) {
+          frames += comma + to_text(frame);
+          comma = ";";
+        }
       }
       id = node->second.parent;
     }
     if (frames.empty()) return it->second;
-    it->second = ", \"Native stack\": ";
-    append_json_string(it->second, frames + (cut ? ";..." : ""));
-    return it->second;
+    std::string text = ", \"Native stack\": ";
+    append_json_string(text, cut ? frames + ";..." : frames);
+    return it->second = std::move(text);
   }
 
   // ---- the end of the file ----

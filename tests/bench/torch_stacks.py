@@ -17,6 +17,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+GPUBUSY = "gpubusy, no device times, both stacks"
+PROFILER = "torch.profiler, CPU alone, with_stack"
+GPUBUSY_DEVICE = "gpubusy, both stacks"
+PROFILER_DEVICE = "torch.profiler, with_stack"
+
 LOOP = """
 import json, sys, time
 import torch
@@ -46,26 +51,28 @@ def step():
     optimizer.zero_grad(set_to_none=True)
     return loss
 
-def loop(steps, after=None):
+def loop(steps):
     times = []
+    cpu = time.process_time_ns()
     for _ in range(steps):
         begin = time.perf_counter_ns()
         loss = step()
-        if after: after()
         times.append(time.perf_counter_ns() - begin)
+    cpu = time.process_time_ns() - cpu
     loss.item()
-    return times
+    return {"us": sorted(times)[steps // 2] / 1000, "cpu_us": cpu / steps / 1000}
 
+loop(10)
 if kind.startswith("torch.profiler"):
     from torch.profiler import ProfilerActivity, profile
-    loop(10)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
-                 with_stack=kind.endswith("with_stack")) as p:
-        times = loop(steps)
+    activities = [ProfilerActivity.CPU]
+    if "device" in kind:
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities, with_stack="stack" in kind):
+        result = loop(steps)
 else:
-    loop(10)
-    times = loop(steps)
-print("RESULT", json.dumps(times), flush=True)
+    result = loop(steps)
+print("RESULT", json.dumps(result), flush=True)
 """
 
 
@@ -115,37 +122,44 @@ class Bench:
         return result
 
     def step_cases(self) -> dict:
-        def gpubusy(*options):
+        def gpubusy(stacks: str, *options):
             return [self.bin / "gpubusy", "-o", self.directory / "out", "--step", "none",
-                    "--export", "0", *options, "--"]
-        none = ["--python-stacks", "0", "--native-stacks", "0"]
-        both = ["--python-stacks", "1", "--native-stacks", "1"]
+                    "--export", "0", "--python-stacks", stacks, "--native-stacks", stacks, *options,
+                    "--"]
+        off = ("--device-time", "off")
         return {
             "plain": ("plain", ()),
-            "gpubusy, no stacks": ("plain", gpubusy(*none)),
-            "gpubusy, both stacks": ("plain", gpubusy(*both)),
-            "gpubusy, both stacks, no device times": ("plain", gpubusy(*both, "--device-time", "off")),
-            "torch.profiler": ("torch.profiler", ()),
-            "torch.profiler(with_stack=True)": ("torch.profiler.with_stack", ()),
+            "gpubusy, no device times, no stacks": ("plain", gpubusy("0", *off)),
+            GPUBUSY: ("plain", gpubusy("1", *off)),
+            "torch.profiler, CPU alone": ("torch.profiler", ()),
+            PROFILER: ("torch.profiler stack", ()),
+            "gpubusy, no stacks": ("plain", gpubusy("0")),
+            GPUBUSY_DEVICE: ("plain", gpubusy("1")),
+            "torch.profiler": ("torch.profiler device", ()),
+            PROFILER_DEVICE: ("torch.profiler device stack", ()),
         }
 
     def steps(self) -> dict:
-        medians: dict[str, list[float]] = {}
+        runs: dict[str, list[dict]] = {}
         for _ in range(self.args.rounds):
             for name, (kind, tool) in self.step_cases().items():
-                times = json.loads(self.run(kind, self.args.steps, tool))
-                medians.setdefault(name, []).append(statistics.median(times) / 1000)
+                runs.setdefault(name, []).append(json.loads(self.run(kind, self.args.steps, tool)))
                 shutil.rmtree(self.directory / "out", ignore_errors=True)
         report = {}
-        print(f"{'one training step':44} {'us':>9} {'extra us':>9} {'extra %':>9}")
-        for name, values in medians.items():
-            extra = statistics.median(v - p for v, p in zip(values, medians["plain"]))
-            report[name] = {"us": statistics.median(values), "extra_us": extra}
-            print(f"{name:44} {report[name]['us']:9.0f} {extra:9.0f} "
-                  f"{100 * extra / statistics.median(medians['plain']):9.1f}")
-        ours = report["gpubusy, both stacks"]["extra_us"]
-        theirs = report["torch.profiler(with_stack=True)"]["extra_us"]
-        print(f"gpubusy's extra time is {100 * ours / theirs:.0f} % of torch.profiler's with_stack")
+        print(f"{'one training step, us':44} {'time':>9} {'extra':>9} {'CPU time':>9} {'extra':>9}")
+        for name, values in runs.items():
+            row = {}
+            for key in ("us", "cpu_us"):
+                row[key] = statistics.median(v[key] for v in values)
+                row["extra_" + key] = statistics.median(
+                    v[key] - p[key] for v, p in zip(values, runs["plain"], strict=True))
+            report[name] = row
+            print(f"{name:44} {row['us']:9.0f} {row['extra_us']:9.0f} {row['cpu_us']:9.0f} "
+                  f"{row['extra_cpu_us']:9.0f}")
+        for ours, theirs in ((GPUBUSY, PROFILER), (GPUBUSY_DEVICE, PROFILER_DEVICE)):
+            parts = [100 * report[ours][k] / report[theirs][k] for k in ("extra_us", "extra_cpu_us")]
+            print(f"{ours}: {parts[0]:.1f} % of the extra time of {theirs}, {parts[1]:.1f} % of its "
+                  "extra CPU time")
         return report
 
 
