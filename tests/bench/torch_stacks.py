@@ -4,8 +4,8 @@
 
 First one capture at each kernel launch, in ways that take turns every 200 launches: median and 99th
 percentile. Then whole steps, in processes that take turns: the time that a tenth of the steps did not
-exceed, and the CPU time of all threads, in the best of the rounds, as machines are rarely idle. What
-torch.profiler does after its last step is not in it. The device is simulated: its own work on the CPU
+exceed, and the CPU time of all threads, in the best of the rounds, as machines are rarely idle, and what
+torch.profiler does behind the last step. The device is simulated: its own work on the CPU
 is in every case, and CUPTI's is not that of the real one.
 """
 
@@ -72,6 +72,8 @@ if kind.startswith("torch.profiler"):
         activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities, with_stack="stack" in kind):
         result = loop(steps)
+        end = time.perf_counter_ns()
+    result["after_us"] = (time.perf_counter_ns() - end) / steps / 1000
 else:
     result = loop(steps)
 print("RESULT", json.dumps(result), flush=True)
@@ -154,9 +156,12 @@ class Bench:
             for key in ("us", "cpu_us"):
                 row[key] = min(v[key] for v in values)
                 row["extra_" + key] = row[key] - min(p[key] for p in runs["plain"])
+            if "after_us" in values[0]:
+                row["after_us"] = min(v["after_us"] for v in values)
             report[name] = row
             print(f"{name:44} {row['us']:9.0f} {row['extra_us']:9.0f} {row['cpu_us']:9.0f} "
-                  f"{row['extra_cpu_us']:9.0f}")
+                  f"{row['extra_cpu_us']:9.0f}"
+                  + (f"   and {row['after_us']:.0f} behind the loop" if "after_us" in row else ""))
         for ours, theirs in ((GPUBUSY, PROFILER), (GPUBUSY_DEVICE, PROFILER_DEVICE)):
             parts = [100 * report[ours][k] / report[theirs][k] for k in ("extra_us", "extra_cpu_us")]
             print(f"{ours}: {parts[0]:.1f} % of the extra time of {theirs}, {parts[1]:.1f} % of its "
