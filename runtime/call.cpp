@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/call.hpp"
 
+#include <sys/mman.h>
+
 #include "runtime/cupti/buffers.hpp"
 #include "runtime/cupti/client.hpp"
 #include "runtime/native/capture.hpp"
@@ -12,13 +14,18 @@ namespace {
 
 constexpr std::uint32_t kHarvestEvery = 64;
 
-std::uint32_t capture_native_stack(ThreadState& thread, PythonFrames& python) noexcept {
-  if (thread.native_stack == nullptr) [[unlikely]] {
-    KeepErrno keep;
-    thread.native_stack = native::ThreadStack::map();
-    if (thread.native_stack == nullptr) return 0;
+// What a whole stack needs, if it is wanted and to be had.
+bool has_stack_memory(ThreadState& thread) noexcept {
+  if (thread.native_stack != nullptr) [[likely]] return true;
+  KeepErrno keep;
+  if (thread.python_frames == nullptr) {
+    void* p = mmap(nullptr, sizeof(PythonFrames), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    thread.python_frames = static_cast<PythonFrames*>(p);
   }
-  return native::capture_native_stack(definitions(), *thread.native_stack, &python);
+  thread.native_stack = native::ThreadStack::map();
+  return thread.native_stack != nullptr;
 }
 
 }  // namespace
@@ -38,17 +45,29 @@ void CallScope::enter() noexcept {
   if (!is_recorded(site_.category)) return;
   watches_steps_ = true;
   generation_ = file_generation();
-  PythonFrames python;
+  PythonFrames* python = nullptr;
+  const auto prepare_stack = [&python]() noexcept {
+    if (python != nullptr || mode() != Mode::kRecording || configuration().native_stacks == 0) return;
+    ThreadState* const thread = thread_state();
+    if (thread == nullptr || !has_stack_memory(*thread)) return;
+    python = thread->python_frames;
+    python->count = 0;
+  };
+  const auto capture_python = [&](python::OptimizerCall* optimizer) noexcept {
+    prepare_stack();
+    return python != nullptr ? capture_python_stack(definitions(), optimizer, *python)
+                             : capture_python_stack(definitions(), optimizer);
+  };
   const bool wants_stack = configuration().python_stacks != 0;
   if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
     // The walk for the stack also tells whether this is an optimizer's step.
     python::OptimizerCall optimizer;
-    python_stack_ = capture_python_stack(definitions(), &optimizer, python);
+    python_stack_ = capture_python(&optimizer);
     steps_before_call(site_.function, optimizer);
   } else {
     steps_before_call(site_.function, look_for_optimizer(site_.function));
     if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
-      python_stack_ = capture_python_stack(definitions(), nullptr, python);
+      python_stack_ = capture_python(nullptr);
     }
   }
   const bool works = is_device_work(site_.category);
@@ -59,7 +78,10 @@ void CallScope::enter() noexcept {
     recording_file().count_lost(1);
     return;
   }
-  if (configuration().native_stacks != 0) native_stack_ = capture_native_stack(*thread_, python);
+  prepare_stack();
+  if (python != nullptr) {
+    native_stack_ = native::capture_native_stack(definitions(), *thread_->native_stack, python);
+  }
   if (!works || (flags_ & recording::kCallCaptured) != 0) return;
   if (cupti::is_on()) {
     correlation_ = next_correlation(*thread_);

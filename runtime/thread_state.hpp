@@ -16,6 +16,7 @@ namespace gpubusy::runtime {
 namespace native {
 class ThreadStack;
 }
+struct PythonFrames;
 struct RangeStack;
 struct TimerRing;
 
@@ -28,6 +29,7 @@ struct ThreadState {
   std::uint32_t external_generation = 0;  // … since this many of the program's cuptiFinalize
   TimerRing* timers = nullptr;  // runtime/device_timer
   native::ThreadStack* native_stack = nullptr;  // made on demand, stays with the state
+  PythonFrames* python_frames = nullptr;        // the same: 8 KiB that small stacks have not
   std::atomic<bool> ended{false};
   ThreadState* next = nullptr;  // list of all states
 };
