@@ -32,12 +32,6 @@ std::string device_name_of(const Recording& recording, std::int16_t device) {
   return found == recording.devices.end() ? std::string() : found->second.name;
 }
 
-std::uint64_t busy_in(const DeviceLine& line, const std::vector<Step>& steps) {
-  std::uint64_t sum = 0;
-  for (const Step& step : steps) sum += covered(line.busy, step.begin_ns, step.end_ns);
-  return sum;
-}
-
 // Of the judged steps: what lies outside (warm-up, prelude) does not touch the numbers.
 Coverage coverage_of(const Recording& recording, const Timeline& timeline,
                      const std::vector<Step>& steps) {
@@ -80,20 +74,12 @@ void add_overheads(const Recording& recording, ProcessReport& report) {
 }
 
 void choose_device(const Recording& recording, const Timeline& timeline, ProcessReport& report) {
-  std::uint64_t most = 0;
-  std::vector<std::pair<std::int16_t, std::uint64_t>> busy;
-  for (const auto& [device, line] : timeline.devices) {
-    const std::uint64_t ns = busy_in(line, report.steps);
-    busy.emplace_back(device, ns);
-    if (report.device < 0 || ns > most) {
-      report.device = device;
-      most = ns;
-    }
-  }
+  report.device = busiest_device(timeline, report.steps);
   report.device_name = device_name_of(recording, report.device);
-  for (const auto& [device, ns] : busy) {
+  for (const auto& [device, line] : timeline.devices) {
     if (device == report.device) continue;
-    report.other_devices.push_back({device, device_name_of(recording, device), report.share(ns)});
+    report.other_devices.push_back({device, device_name_of(recording, device),
+                                    report.share(busy_in(line, report.steps))});
   }
 }
 

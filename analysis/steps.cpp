@@ -441,6 +441,25 @@ std::vector<IdlePiece> host_pauses(const std::vector<HostSegment>& host,
   return out;
 }
 
+std::uint64_t busy_in(const DeviceLine& line, const std::vector<Step>& steps) {
+  std::uint64_t sum = 0;
+  for (const Step& step : steps) sum += covered(line.busy, step.begin_ns, step.end_ns);
+  return sum;
+}
+
+std::int16_t busiest_device(const Timeline& timeline, const std::vector<Step>& steps) {
+  std::int16_t best = -1;
+  std::uint64_t most = 0;
+  for (const auto& [device, line] : timeline.devices) {
+    const std::uint64_t ns = busy_in(line, steps);
+    if (best < 0 || ns > most) {
+      best = device;
+      most = ns;
+    }
+  }
+  return best;
+}
+
 std::uint32_t step_at(const std::vector<Step>& steps, std::uint64_t time_ns) {
   const auto it = std::partition_point(steps.begin(), steps.end(),
                                        [&](const Step& s) { return s.end_ns <= time_ns; });

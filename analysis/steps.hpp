@@ -117,6 +117,12 @@ std::array<std::uint64_t, kHostStates> host_times(const std::vector<HostSegment>
 std::vector<IdlePiece> host_pauses(const std::vector<HostSegment>& host,
                                    const std::vector<Step>& steps);
 
+// Time within the steps in which a device worked.
+std::uint64_t busy_in(const DeviceLine& line, const std::vector<Step>& steps);
+
+// The device with most work in the steps; -1: none has any.
+std::int16_t busiest_device(const Timeline& timeline, const std::vector<Step>& steps);
+
 // Index of the step that an instant lies in, or kNoCall.
 std::uint32_t step_at(const std::vector<Step>& steps, std::uint64_t time_ns);
 

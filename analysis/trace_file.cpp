@@ -118,4 +118,37 @@ tl::expected<std::string, recording::Error> TraceFile::replace(const std::string
   return path;
 }
 
+std::string worker_name(const recording::Recording& recording) {
+  std::string host;  // letters of any script stay
+  for (const char c : recording.host) {
+    const auto u = static_cast<unsigned char>(c);
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                      c == '-' || c == '_' || u >= 0x80;
+    host += good ? c : '_';
+  }
+  return fmt::format("{}_{}", host.empty() ? "host" : host.substr(0, 64), recording.pid);
+}
+
+tl::expected<std::string, recording::Error> directory_for(const recording::Session& session,
+                                                          const std::string& wanted) {
+  struct stat info;
+  std::string directory = wanted;
+  if (directory.empty()) {
+    directory = session.path;
+    if (stat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+      const std::size_t at = directory.rfind('/');
+      directory = at == std::string::npos ? "." : directory.substr(0, at + 1);
+    }
+  }
+  std::string problem;
+  if (stat(directory.c_str(), &info) != 0) {
+    problem = std::generic_category().message(errno);
+  } else if (!S_ISDIR(info.st_mode)) {
+    problem = "is not a directory";
+  }
+  if (problem.empty()) return directory;
+  return tl::unexpected(recording::Error{
+      fmt::format("{}: {}; expected a directory for the traces", directory, problem)});
+}
+
 }  // namespace gpubusy::analysis

@@ -46,4 +46,12 @@ class TraceFile {
   std::uint64_t bytes_ = 0;
 };
 
+// "<host>_<pid>": how the files of a process begin. The host has no dots: TensorBoard takes what is
+// behind one for a time.
+std::string worker_name(const recording::Recording& recording);
+
+// The directory for the files of a session: `wanted`, or where the recordings are if that is empty.
+tl::expected<std::string, recording::Error> directory_for(const recording::Session& session,
+                                                          const std::string& wanted);
+
 }  // namespace gpubusy::analysis

@@ -126,6 +126,17 @@ std::uint32_t RecordingBuilder::node(std::uint32_t parent, std::uint32_t code,
   return next_node_++;
 }
 
+std::uint32_t RecordingBuilder::native_node(std::uint32_t parent, std::uint64_t return_address,
+                                            bool cut) {
+  auto r = record<rec::StackNodeRecord>(rec::RecordType::kStackNode, next_node_);
+  r.parent = parent;
+  r.kind = rec::FrameKind::kNative;
+  r.flags = cut ? 1 : 0;
+  r.location = return_address;
+  append(thread_, &r, sizeof r);
+  return next_node_++;
+}
+
 std::uint32_t RecordingBuilder::frame(std::uint32_t parent, const std::string& file,
                                       const std::string& function, int line) {
   // CPython 3.11 table: one entry of form 13 (no columns), 8 code units, line delta 0.
@@ -224,6 +235,7 @@ std::uint32_t RecordingBuilder::call(std::uint64_t start, std::uint64_t end, std
   if (is_long) r.flags |= rec::kCallLong;
   r.result = static_cast<std::int16_t>(options.result);
   r.python_stack = options.python_stack;
+  r.native_stack = options.native_stack;
   r.stream = options.stream;
   r.device = options.device;
   last_ns_ = std::max(last_ns_, end);

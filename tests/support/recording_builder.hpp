@@ -22,6 +22,7 @@ namespace rec = gpubusy::recording;
 struct CallOptions {
   std::uint32_t thread = 0;  // 0: the builder's current thread
   std::uint32_t python_stack = 0;
+  std::uint32_t native_stack = 0;
   std::uint32_t stream = 7;
   std::int16_t device = 0;
   std::int32_t result = 0;
@@ -63,6 +64,8 @@ class RecordingBuilder {
   // A frame at `line` of a function that begins at the same line: needs no real line table.
   std::uint32_t frame(std::uint32_t parent, const std::string& file, const std::string& function,
                       int line);
+  // A native frame; `cut`: the stack goes on behind it.
+  std::uint32_t native_node(std::uint32_t parent, std::uint64_t return_address, bool cut = false);
   std::uint32_t graph(std::uint32_t kernels, std::uint32_t copies, std::uint32_t memsets);
   void thread(std::uint32_t id, const std::string& name, bool named_by_program = false);
   std::uint32_t range_text(const std::string& text);
