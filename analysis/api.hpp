@@ -67,6 +67,7 @@ struct ExportOptions {
   std::string directory;                 // must exist; empty: the session's directory
   bool compress = true;                  // .json.gz, else .json
   std::uint64_t max_bytes = 400u << 20;  // of uncompressed JSON per trace; 0: no limit
+  bool frames = true;                    // rows of Python functions and operators
   bool include_prelude = false;          // also where there are windows with steps
   std::optional<std::uint32_t> window;   // only the window of this index, whatever its kind …
   std::optional<std::uint32_t> last_window;  // … or those from it to this one
@@ -81,6 +82,7 @@ struct WrittenTrace {
   std::uint32_t steps = 0;
   std::uint64_t events = 0;    // rows for calls and device work
   std::uint64_t left_out = 0;  // rows left out because of max_bytes
+  std::uint64_t frames = 0;    // rows of Python functions and operators
 };
 
 struct ExportResult {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +19,7 @@
 #include "analysis/names.hpp"
 #include "analysis/ranges.hpp"
 #include "analysis/source_lines.hpp"
+#include "analysis/stacks/frame_slices.hpp"
 #include "analysis/steps.hpp"
 
 namespace gpubusy::analysis {
@@ -39,6 +42,8 @@ constexpr std::size_t kMaxFrames = 32;
 constexpr std::size_t kMaxNativeFrames = 64;
 constexpr std::size_t kBufferSize = 1u << 16;
 constexpr std::uint64_t kFooterReserve = 4096;
+constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
+constexpr std::size_t kMaxFrameRows = 2'000'000;
 
 // Rows of devices have the device as pid, so a process whose pid is that small (in a container) is
 // shown with another.
@@ -69,6 +74,14 @@ class Lanes {
       return lane;
     }
   }
+  // Whether a slice that begins no earlier than those before has room on a lane.
+  bool fits(std::uint32_t lane, std::uint64_t start, std::uint64_t end) const {
+    if (lane >= open_.size()) return true;
+    const std::vector<std::uint64_t>& ends = open_[lane];
+    const auto over = std::find_if(ends.rbegin(), ends.rend(),
+                                   [start](std::uint64_t e) { return e > start; });
+    return over == ends.rend() || (rule_ == Rule::kNested && end <= *over);
+  }
   std::uint32_t count() const { return static_cast<std::uint32_t>(open_.size()); }
 
  private:
@@ -93,6 +106,12 @@ bool stopped_early(recording::FileState state) {
   return false;
 }
 
+struct OpenFrame {
+  std::uint32_t last_call;
+  std::uint32_t id;
+  bool python, op;
+};
+
 struct ShownRange {
   std::uint64_t begin_ns, end_ns;  // as far as the window goes
   std::uint32_t index;             // into Recording::ranges
@@ -103,7 +122,7 @@ class Writer {
  public:
   Writer(const Recording& recording, const Timeline& timeline, const Window& window,
          NativeNames& names, std::uint64_t max_bytes, const std::string& trace_name,
-         TraceFile& file)
+         TraceFile& file, Operators* operators)
       : recording_(recording),
         timeline_(timeline),
         window_(window),
@@ -111,6 +130,7 @@ class Writer {
         max_bytes_(max_bytes),
         trace_name_(trace_name),
         file_(file),
+        operators_(operators),
         lines_(recording) {
     const std::uint64_t begin = unix_time(recording, window.begin_ns);
     base_ns_ = begin / kBaseUnit * kBaseUnit;
@@ -121,6 +141,7 @@ class Writer {
     select();
     prepare_steps();
     select_ranges();
+    select_frames();
     assign_device_lanes();
     header();
     rows_of_names();
@@ -129,7 +150,8 @@ class Writer {
     for (std::uint32_t i = first_; i < last_; ++i) {
       const auto [from, to] = timeline_.ops_of(i);
       const std::uint64_t rows = 1 + (to - from);
-      open = ranges_before(&recording_.calls[i], open);
+      open = frames_before(i, open);
+      open = ranges_before(recording_.calls[i].start_ns, recording_.calls[i].end_ns, open);
       counts_.events += rows;
       if (open) {
         row_.clear();
@@ -139,7 +161,7 @@ class Writer {
       if (!open) counts_.left_out += rows;
       if (!file_.good()) break;
     }
-    ranges_before(nullptr, open);
+    ranges_before(kEver, kEver, open);
     footer();
     flush(0);
     return counts_;
@@ -192,14 +214,96 @@ class Writer {
     }
   }
 
-  // The ranges that stand before a call in the order of slices; nullptr: all that are left.
-  bool ranges_before(const Call* call, bool open) {
+  // Steps and ranges of a thread are there already: frames keep out of their way.
+  void select_frames() {
+    if (operators_ == nullptr) return;
+    FrameSlices::ByThread obstacles, library_calls;
+    for (const Step& step : steps_) {
+      obstacles[step_thread_].push_back({step.begin_ns, step.end_ns});
+    }
+    for (const ShownRange& shown : ranges_) {
+      const recording::Range& range = recording_.ranges[shown.index];
+      if (range.kind != recording::RangeKind::kPushPop &&
+          range.kind != recording::RangeKind::kCall) {
+        continue;
+      }
+      if (crosses_step(range.thread_id, shown.begin_ns, shown.end_ns)) continue;
+      obstacles[range.thread_id].push_back({shown.begin_ns, shown.end_ns});
+      if (range.kind == recording::RangeKind::kCall) {
+        library_calls[range.thread_id].push_back({shown.begin_ns, shown.end_ns});
+      }
+    }
+    frames_.emplace(recording_, *operators_, first_, last_, std::move(obstacles),
+                    std::move(library_calls), kMaxFrameRows);
+  }
+
+  // The frames that begin with a call, outermost first, and the ranges before them.
+  bool frames_before(std::uint32_t index, bool more) {
+    if (!frames_) return more;
+    const std::uint32_t thread = recording_.calls[index].thread_id;
+    std::vector<OpenFrame>& open = open_frames_[thread];
+    while (!open.empty() && open.back().last_call < index) open.pop_back();
+    const std::vector<FrameSlice>& slices = frames_->slices();
+    for (; next_frame_ < slices.size() && slices[next_frame_].first_call == index; ++next_frame_) {
+      const FrameSlice& slice = slices[next_frame_];
+      // A library's call of the same length is inside of it.
+      more = ranges_before(slice.begin_ns, slice.end_ns + 1, more);
+      if (!more) continue;
+      Lanes& lanes = thread_lanes_.try_emplace(thread, Lanes::Rule::kNested).first->second;
+      // Beside its row a frame would stand round nothing.
+      if (crosses_step(thread, slice.begin_ns, slice.end_ns) ||
+          !lanes.fits(0, slice.begin_ns, slice.end_ns)) {
+        continue;
+      }
+      lanes.place(slice.begin_ns, slice.end_ns);
+      row_.clear();
+      frame_row(slice, thread, open);
+      more = keep_rows(slice.begin_ns);
+      counts_.frames += more;
+    }
+    return more;
+  }
+
+  void frame_row(const FrameSlice& slice, std::uint32_t thread, std::vector<OpenFrame>& open) {
+    const bool python = slice.kind == FrameSlice::Kind::kPython;
+    const char* category = python                                       ? "python_function"
+                           : slice.kind == FrameSlice::Kind::kOperator ? "cpu_op"
+                                                                        : "user_annotation";
+    row_comma();
+    row("{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": ", category);
+    const std::string& name = frames_->name(slice.name);
+    append_json_string(row_, name.size() > kMaxName ? shorten(name, kMaxName, false) : name);
+    row(", \"pid\": {}, \"tid\": {}, \"ts\": ", pid_, thread);
+    append_ts(row_, slice.begin_ns);
+    row_ += ", \"dur\": ";
+    append_microseconds(row_, slice.end_ns - slice.begin_ns);
+    const std::uint32_t id = ++(python ? last_python_id_ : last_external_id_);
+    if (python) {
+      const auto parent =
+          std::find_if(open.rbegin(), open.rend(), [](const OpenFrame& o) { return o.python; });
+      row(", \"args\": {{\"Python id\": {}, \"Python parent id\": ", id);
+      row_ += parent == open.rend() ? "null" : std::to_string(parent->id);
+    } else {
+      row(", \"args\": {{\"External id\": {}", id);
+    }
+    row_ += "}}";
+    open.push_back({slice.last_call, id, python, slice.kind == FrameSlice::Kind::kOperator});
+  }
+
+  // Of the innermost operator round a call; 0: none.
+  std::uint32_t external_id(const Call& call) const {
+    const auto found = open_frames_.find(call.thread_id);
+    if (found == open_frames_.end()) return 0;
+    const auto op = std::find_if(found->second.rbegin(), found->second.rend(),
+                                 [](const OpenFrame& o) { return o.op; });
+    return op == found->second.rend() ? 0 : op->id;
+  }
+
+  // The ranges that stand before a slice in the order of slices.
+  bool ranges_before(std::uint64_t begin_ns, std::uint64_t end_ns, bool open) {
     for (; next_range_ < ranges_.size() && file_.good(); ++next_range_) {
       const ShownRange& range = ranges_[next_range_];
-      if (call != nullptr && (range.begin_ns > call->start_ns ||
-                              (range.begin_ns == call->start_ns && range.end_ns < call->end_ns))) {
-        break;
-      }
+      if (range.begin_ns > begin_ns || (range.begin_ns == begin_ns && range.end_ns < end_ns)) break;
       ++counts_.events;
       if (open) {
         row_.clear();
@@ -640,6 +744,8 @@ class Writer {
     row_ += ", \"dur\": ";
     append_microseconds(row_, call.end_ns - call.start_ns);
     row(", \"args\": {{\"correlation\": {}", call.correlation);
+    const std::uint32_t external = external_id(call);
+    if (external != 0) row(", \"External id\": {}", external);
     if (call.result != 0) row(", \"result\": {}", call.result);
     if (call.flags & recording::kCallUnhooked) row_ += ", \"seen by\": \"CUPTI only\"";
     if (call.flags & recording::kCallCaptured) row_ += ", \"captured\": true";
@@ -696,6 +802,8 @@ class Writer {
     row_ += ", \"dur\": ";
     append_microseconds(row_, op.end_ns - op.start_ns);
     row_ += ", \"args\": {";
+    const std::uint32_t external = external_id(call);
+    if (external != 0) row("\"External id\": {}, ", external);
     const bool kernel = op.kind == OpKind::kKernel;
     if (kernel || op.kind == OpKind::kGraph) row_ += "\"queued\": 0, ";
     const recording::Activity* activity =
@@ -853,8 +961,10 @@ class Writer {
     }
     instant("Record Window End", window_.end_ns);
     // No brackets behind the events: TensorBoard looks for the last one.
-    put("\n],\n\"truncated\": {},\n\"rows left out\": {},\n\"traceName\": ",
-        counts_.left_out > 0 || stopped, counts_.left_out);
+    put("\n],\n\"truncated\": {},\n\"rows left out\": {},\n\"frame rows\": {},\n"
+        "\"frame rows left out\": {},\n\"traceName\": ",
+        counts_.left_out > 0 || stopped, counts_.left_out, counts_.frames,
+        frames_ ? frames_->slices().size() - counts_.frames + frames_->left_out() : 0);
     std::string name = trace_name_;
     for (char& c : name) {
       if (c == '[' || c == ']' || c == '{' || c == '}') c = '_';
@@ -870,6 +980,11 @@ class Writer {
   const std::uint64_t max_bytes_;
   const std::string& trace_name_;
   TraceFile& file_;
+  Operators* const operators_;
+  std::optional<FrameSlices> frames_;
+  std::size_t next_frame_ = 0;
+  std::map<std::uint32_t, std::vector<OpenFrame>> open_frames_;  // by thread, outermost first
+  std::uint32_t last_python_id_ = 0, last_external_id_ = 0;
   SourceLines lines_;
   TraceCounts counts_;
   std::uint64_t base_ns_ = 0;
@@ -909,8 +1024,8 @@ std::uint64_t unix_time(const Recording& recording, std::uint64_t time_ns) {
 
 TraceCounts write_trace(const Recording& recording, const Timeline& timeline, const Window& window,
                         NativeNames& names, std::uint64_t max_bytes, const std::string& trace_name,
-                        TraceFile& file) {
-  return Writer(recording, timeline, window, names, max_bytes, trace_name, file).run();
+                        TraceFile& file, Operators* operators) {
+  return Writer(recording, timeline, window, names, max_bytes, trace_name, file, operators).run();
 }
 
 }  // namespace gpubusy::analysis

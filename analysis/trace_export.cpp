@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which windows become traces, and what the files are called.
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +12,7 @@
 #include "analysis/steps.hpp"
 #include "analysis/symbols/recording_names.hpp"
 #include "analysis/timeline.hpp"
+#include "analysis/trace_file.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -22,35 +20,6 @@ namespace {
 using recording::Recording;
 using recording::Window;
 using recording::WindowKind;
-
-// A host name as part of a file name: letters of any script stay.
-std::string file_name_part(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto u = static_cast<unsigned char>(c);
-    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                      c == '-' || c == '_' || u >= 0x80;
-    out += good ? c : '_';  // dots too: TensorBoard takes what is behind one for a time
-  }
-  return out.empty() ? "host" : out.substr(0, 64);
-}
-
-bool is_directory(const std::string& path, std::string& problem) {
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0) {
-    problem = std::generic_category().message(errno);
-    return false;
-  }
-  problem = "is not a directory";
-  return S_ISDIR(info.st_mode);
-}
-
-std::string directory_of(const std::string& path) {
-  std::string ignored;
-  if (is_directory(path, ignored)) return path;
-  const std::size_t at = path.rfind('/');
-  return at == std::string::npos ? "." : path.substr(0, at + 1);
-}
 
 bool has_calls(const Recording& recording, const Window& window) {
   const auto first = std::partition_point(
@@ -78,12 +47,13 @@ bool is_wanted(const Recording& recording, const Window& window, const ExportOpt
 
 void export_window(const Recording& recording, const Timeline& timeline, const Window& window,
                    NativeNames& names, const std::string& directory, const ExportOptions& options,
-                   ExportResult& result) {
-  const std::string worker = fmt::format("{}_{}", file_name_part(recording.host), recording.pid);
+                   Operators* operators, ExportResult& result) {
+  const std::string worker = worker_name(recording);
   const std::uint64_t stamp = unix_time(recording, window.end_ns);
   TraceFile file(directory, options.compress);
   const TraceCounts counts = write_trace(recording, timeline, window, names, options.max_bytes,
-                                         fmt::format("{}.{}.pt.trace.json", worker, stamp), file);
+                                         fmt::format("{}.{}.pt.trace.json", worker, stamp), file,
+                                         operators);
   const auto path = file.finish([&](unsigned attempt) {
     return fmt::format("{}.{}.pt.trace.json{}", worker, stamp + attempt,
                        options.compress ? ".gz" : "");
@@ -100,6 +70,7 @@ void export_window(const Recording& recording, const Timeline& timeline, const W
   written.steps = counts.steps;
   written.events = counts.events;
   written.left_out = counts.left_out;
+  written.frames = counts.frames;
   result.written.push_back(std::move(written));
 }
 
@@ -107,23 +78,24 @@ void export_window(const Recording& recording, const Timeline& timeline, const W
 
 ExportResult export_traces(const recording::Session& session, const ExportOptions& options) {
   ExportResult result;
-  const std::string directory =
-      options.directory.empty() ? directory_of(session.path) : options.directory;
-  std::string problem;
-  if (!is_directory(directory, problem)) {
-    result.problems.push_back(
-        {fmt::format("{}: {}; expected a directory for the traces", directory, problem)});
+  const auto place = directory_for(session, options.directory);
+  if (!place) {
+    result.problems.push_back(place.error());
     return result;
   }
+  const std::string& directory = *place;
   bool found = false;
   for (const Recording& recording : session.processes) {
     if (recording.calls.empty()) continue;
     const Timeline timeline = build_timeline(recording);
     RecordingNames names(recording, options.symbols);
+    Stacks stacks(recording, &names);
+    Operators operators(stacks);
     for (const Window& window : windows_or_all(recording)) {
       if (!is_wanted(recording, window, options)) continue;
       found = true;
-      export_window(recording, timeline, window, names, directory, options, result);
+      export_window(recording, timeline, window, names, directory, options,
+                    options.frames ? &operators : nullptr, result);
     }
     // The traces have the names already, so that a directory that cannot be written is no failure.
     const auto kept = names.keep();

@@ -117,7 +117,9 @@ void expect_rules(const Json& t, const std::string& text) {
       if (category.starts_with("cuda_")) {
         launch_starts.insert(e["pid"].dump() + " " + e["tid"].dump() + " " + e["ts"].dump());
         ++call_rows[{0, e["args"]["correlation"]}];
-      } else if (category != "user_annotation") {
+      } else if (category == "python_function") {
+        EXPECT_TRUE(e["args"]["Python id"].is_number());
+      } else if (category != "user_annotation" && category != "cpu_op") {
         EXPECT_LT(e["pid"].get<int>(), 64);
         EXPECT_GE(e["tid"].get<int>(), 1);
         EXPECT_GE(e["args"]["stream"].get<int>(), 1);
@@ -300,8 +302,11 @@ TEST_F(AnalysisTrace, TheSizeLimitCutsWholeRowsAndSaysSo) {
   EXPECT_EQ(t["rows left out"], written_.left_out);
   EXPECT_EQ(written_.events, 4000u);
   std::uint64_t rows = 0;
-  for (const Json& e : t["traceEvents"]) rows += e["ph"] == "X" && e["cat"] != "user_annotation";
+  for (const Json& e : t["traceEvents"]) {
+    rows += e["ph"] == "X" && e["cat"] != "user_annotation" && e["cat"] != "python_function";
+  }
   EXPECT_EQ(rows + written_.left_out, 4000u);
+  EXPECT_GT(t["frame rows"], 0);
   EXPECT_TRUE(find(
       t, [](const Json& e) { return e["name"].get<std::string>().starts_with("Truncated: "); }));
 }
