@@ -36,6 +36,9 @@ constexpr Flag kReportFlags[] = {
     {"--json", "", nullptr, "as JSON"},
     {"--markdown", "", nullptr, "as Markdown, for an issue or a pull request"},
     {"--report", "", "FILE", "write to FILE instead of standard output"},
+    {"--by", "", "WHAT",
+     "report: instead of the verdict a table by line, function, operator, stack or phase"},
+    {"--top", "", "N", "report --by: rows to show, the others summed; 0: all; default 20"},
     {"--symbols", "", "DIR", "look in DIR too for the program's files and debug files; repeatable"},
     {"--html", "", "FILE", "write the verdict and a timeline to FILE, one HTML page (report only)"},
     {"--no-compress", "", nullptr, "for browsers before 2023: a larger page"},
@@ -58,7 +61,12 @@ constexpr Flag kDoctorFlags[] = {
 };
 constexpr Flag kExportFlags[] = {
     {"--output", "-o", "DIR", "existing directory for the traces, else next to the recordings"},
+    {"--format", "", "FORMAT",
+     "trace (a Chrome trace, the default), folded (collapsed stacks) or pprof (profile.proto)"},
+    {"--weight", "", "WHAT",
+     "folded: device-time (the default), host-time, launches or idle, of the judged steps"},
     {"--no-compress", "", nullptr, ".json instead of .json.gz"},
+    {"--no-frames", "", nullptr, "trace: no rows of Python functions and operators"},
     {"--prelude", "", nullptr, "also what came before the first step"},
     {"--window", "", "N[..M]", "only the window of this number, or these"},
     {"--symbols", "", "DIR", "look in DIR too for the program's files and debug files; repeatable"},
@@ -141,8 +149,48 @@ tl::expected<std::uint64_t, std::string> whole_number(const std::string& text, s
   return number;
 }
 
+// The value of an option that knows some words.
+template <typename Value, std::size_t N>
+tl::expected<Value, std::string> one_of(const std::pair<std::string_view, Value> (&words)[N],
+                                        const std::string& name, const std::string& text) {
+  std::string allowed;
+  for (const auto& [word, value] : words) {
+    if (word == text) return value;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(word);
+  }
+  return tl::unexpected(fmt::format("{}='{}': allowed are {}", name, text, allowed));
+}
+
+constexpr std::pair<std::string_view, analysis::GroupBy> kGroups[] = {
+    {"line", analysis::GroupBy::kLine},         {"function", analysis::GroupBy::kFunction},
+    {"operator", analysis::GroupBy::kOperator}, {"stack", analysis::GroupBy::kStack},
+    {"phase", analysis::GroupBy::kPhase}};
+constexpr std::pair<std::string_view, ExportFormat> kFormats[] = {
+    {"trace", ExportFormat::kTrace},
+    {"folded", ExportFormat::kFolded},
+    {"pprof", ExportFormat::kPprof}};
+constexpr std::pair<std::string_view, analysis::Weight> kWeights[] = {
+    {"device-time", analysis::Weight::kDeviceTime},
+    {"host-time", analysis::Weight::kHostTime},
+    {"launches", analysis::Weight::kLaunches},
+    {"idle", analysis::Weight::kIdle}};
+
+// What would be without effect is refused.
+std::string what_does_not_fit(const CommandLine& line, bool has_top, bool has_weight) {
+  if (line.action == Action::kCompare && line.by) return "--by is for report";
+  if (has_top && !line.by) return "--top needs --by";
+  if (has_weight && line.format != ExportFormat::kFolded) return "--weight needs --format folded";
+  if (line.format == ExportFormat::kTrace) return {};
+  if (line.window) return "--window needs --format trace; stacks are of the judged steps";
+  if (line.include_prelude) return "--prelude needs --format trace";
+  if (!line.frames) return "--no-frames needs --format trace";
+  if (!line.compress) return "--no-compress needs --format trace";
+  return {};
+}
+
 tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arguments arguments,
                                                            std::string_view word) {
+  bool has_top = false, has_weight = false;
   while (!arguments.at_end()) {
     if (!is_option(arguments.peek())) {
       line.paths.push_back(arguments.peek());
@@ -178,6 +226,8 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
       line.strict = true;
     } else if (known == "--no-compress") {
       line.compress = false;
+    } else if (known == "--no-frames") {
+      line.frames = false;
     } else if (known == "--prelude") {
       line.include_prelude = true;
     } else if (known == "--quiet") {
@@ -214,6 +264,24 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
         line.html_file = std::move(*value);
       } else if (known == "--output") {
         line.export_directory = std::move(*value);
+      } else if (known == "--by") {
+        const auto by = one_of(kGroups, name, *value);
+        if (!by) return tl::unexpected(by.error());
+        line.by = *by;
+      } else if (known == "--format") {
+        const auto format = one_of(kFormats, name, *value);
+        if (!format) return tl::unexpected(format.error());
+        line.format = *format;
+      } else if (known == "--weight") {
+        const auto weight = one_of(kWeights, name, *value);
+        if (!weight) return tl::unexpected(weight.error());
+        line.weight = *weight;
+        has_weight = true;
+      } else if (known == "--top") {
+        const auto top = whole_number(*value, 0, 1'000'000'000);
+        if (!top) return tl::unexpected(fmt::format("--top='{}': {}", *value, top.error()));
+        line.top = *top;
+        has_top = true;
       } else {
         line.report_file = std::move(*value);
       }
@@ -221,6 +289,9 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
   }
   if (line.action == Action::kCompare && (!line.html_file.empty() || !line.compress)) {
     return tl::unexpected(std::string("compare has no HTML page: gpubusy report DIR --html FILE"));
+  }
+  if (std::string problem = what_does_not_fit(line, has_top, has_weight); !problem.empty()) {
+    return tl::unexpected(std::move(problem));
   }
   const std::size_t wanted = line.action == Action::kCompare ? 2 : 1;
   if (line.paths.size() != wanted) {
@@ -438,7 +509,9 @@ std::string help_text() {
       "\n"
       "  gpubusy [options] [--] command [arguments...]\n"
       "  gpubusy report DIR [--json | --markdown] [--report FILE] [--html FILE]\n"
+      "  gpubusy report DIR --by line|function|operator|stack|phase [--top N] [--json]\n"
       "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N[..M]]\n"
+      "  gpubusy export DIR --format folded|pprof [--weight WHAT] [-o DIR]\n"
       "  gpubusy compare BEFORE AFTER [--fail-if CONDITION]... [--json | --markdown]\n"
       "  gpubusy whatif DIR [--change CHANGE]... [--together] [--json]\n"
       "  gpubusy doctor [options] [--json] [--] [command [arguments...]]\n"

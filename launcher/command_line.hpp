@@ -13,6 +13,8 @@
 
 #include <tl/expected.hpp>
 
+#include "analysis/stacks/tables.hpp"
+#include "analysis/stacks/weights.hpp"
 #include "config/config.hpp"
 
 namespace gpubusy::launcher {
@@ -28,6 +30,8 @@ enum class Action : std::uint8_t {
   kHelp,
   kVersion
 };
+
+enum class ExportFormat : std::uint8_t { kTrace, kFolded, kPprof };
 
 struct CommandLine {
   Action action = Action::kRun;
@@ -51,7 +55,12 @@ struct CommandLine {
   std::vector<std::string> command;     // kRun, kDoctor
   std::string settings_problem;         // kDoctor: what kRun would refuse
   std::vector<std::string> paths;       // kReport, kExport, kCompare, kWhatIf
+  std::optional<analysis::GroupBy> by;  // kReport; none: the verdict
+  std::uint64_t top = 20;               // kReport; rows of a table, 0: all
+  ExportFormat format = ExportFormat::kTrace;                         // kExport
+  analysis::Weight weight = analysis::Weight::kDeviceTime;            // kExport; of folded stacks
   bool compress = true;                 // kExport, and kReport's page
+  bool frames = true;                   // kExport; rows of Python functions and operators
   bool include_prelude = false;         // kExport
   std::string export_directory;         // kExport; empty: next to the recordings
   std::vector<std::string> changes;     // kWhatIf, in order

