@@ -75,7 +75,7 @@ std::string phase_title(const PhaseRow& row) {
   if (row.at_begin && row.at_end) return "no call";
   if (row.at_begin) return fmt::format("before {}", phase_name(row.to));
   if (row.at_end) return fmt::format("after {}", phase_name(row.from));
-  return fmt::format("between {} and {}", phase_name(row.from), phase_name(row.to));
+  return fmt::format("{} -> {}", phase_name(row.from), phase_name(row.to));
 }
 
 std::vector<PhaseRow> phase_rows(const Recording& recording, const Judged& judged, Stacks& stacks,

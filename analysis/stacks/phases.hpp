@@ -24,7 +24,7 @@ struct PhaseRow {
   std::uint64_t wall_ns = 0;  // of the host
 };
 
-// "forward", "between optimizer and forward", …
+// "forward", "optimizer -> forward", "before forward", …
 std::string phase_title(const PhaseRow& row);
 
 // Dearest wall time first. The rows' wall_ns add up to the steps'; their idle_ns to the device's.

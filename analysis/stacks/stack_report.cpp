@@ -221,7 +221,7 @@ void add_text(std::string& out, Process& process, const CostTableOptions& option
     out += "\nEvaluation is a guess: a forward pass inside of a function named so.\n";
   }
   for (const NameProblem& problem : process.names->problems()) {
-    out += fmt::format("\nNames: {}\n", printable(to_text(problem)));
+    if (problem.curable) out += fmt::format("\nNames: {}\n", printable(to_text(problem)));
   }
 }
 

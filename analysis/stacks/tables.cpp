@@ -62,7 +62,9 @@ CostRow row_of(Stacks& stacks, Operators& operators, StackId stack, GroupBy by) 
     }
   }
   row.known = false;
-  row.name = by == GroupBy::kOperator ? "(no operator seen)" : "(unknown)";
+  row.name = by == GroupBy::kOperator                        ? "(no operator seen)"
+             : operators.of(stack).phase == Phase::kBackward ? "(backward: no Python frame)"
+                                                             : "(unknown)";
   return row;
 }
 

@@ -374,7 +374,7 @@ TEST(AnalysisPhases, EachInstantIsInOneRow) {
   EXPECT_EQ(rows.at("forward").sums.host_ns, 20'000u);
   EXPECT_EQ(rows.at("forward").sums.device_ns, 10'000u);
   EXPECT_EQ(rows.at("forward").sums.idle_ns, 20'000u);
-  EXPECT_EQ(rows.at("between forward and backward").wall_ns, 10'000u);
+  EXPECT_EQ(rows.at("forward -> backward").wall_ns, 10'000u);
   EXPECT_EQ(rows.at("backward").wall_ns, 10'000u);
   EXPECT_EQ(rows.at("after backward").wall_ns, 20'000u);
   EXPECT_EQ(rows.size(), 5u);
@@ -466,6 +466,17 @@ TEST(AnalysisTables, WhatIsNotKnownIsNamedAndKept) {
   EXPECT_EQ(unknown.sums.launches, 1u);
   EXPECT_EQ(table.others, 3u);
   EXPECT_EQ(table.other.sums.launches, 3u);
+}
+
+TEST(AnalysisTables, TheBackwardPassHasNoLineAndSaysWhy) {
+  Script s;
+  s.launch(s.chain({"torch::autograd::Engine::thread_init(int)"}));
+  Read read(s);
+  const CostTable table = make_table(read.recording, judge(read.recording), read.stacks,
+                                     read.operators, GroupBy::kLine, 20);
+  ASSERT_EQ(table.rows.size(), 1u);
+  EXPECT_EQ(table.rows[0].name, "(backward: no Python frame)");
+  EXPECT_FALSE(table.rows[0].known);
 }
 
 TEST(AnalysisTables, TextAndJsonSayTheSame) {
