@@ -212,6 +212,13 @@ void add_text(std::string& out, Process& process, const CostTableOptions& option
   total.wall_ns = table.wall_ns;
   page.add(cells_of(total, options.by), "total", {});
   out += page.text();
+  const Coverage& coverage = process.judged.timeline.coverage;
+  if (coverage.timed < coverage.expected) {
+    out += fmt::format(
+        "\n{} of {} pieces of device work in the recording have no time: device times are too low, "
+        "idle times too high.\n",
+        coverage.untimed(), coverage.expected);
+  }
   if (guessed && options.by == GroupBy::kOperator) {
     out += fmt::format(
         "\n?: a guess, the function of torch in whose Python frame the call was made: {}\n",
@@ -266,6 +273,7 @@ Json json(Process& process, const CostTableOptions& options) {
                             : 0},
               {"wall_ms", ms(table.wall_ns)},
               {"device", process.judged.device},
+              {"device_work_without_time", process.judged.timeline.coverage.untimed()},
               {"total", json(table.total)},
               {"rows", Json::array()}};
   for (const CostRow& row : table.rows) out["rows"].push_back(json(row, options.by));
