@@ -106,6 +106,7 @@ enum class RecordType : std::uint16_t {
   kApiActivity = 10,  // ApiActivityRecord: CUPTI saw a call that no hook saw
   kOverhead = 11,    // OverheadRecord
   kDropped = 12,     // DroppedRecord
+  kGapSample = 13,   // GapSampleRecord: what a launching thread did while nothing was launched
   // definitions; always written before the first record that uses them, but perhaps in the block
   // of another thread: a reader collects all definitions first
   kKernel = 16,     // KernelRecord + name
@@ -379,6 +380,37 @@ struct LostRecord {
   RecordHeader header;  // value: number of records lost since the last LostRecord of the thread
   std::uint64_t time_ns;
 };
+
+// ---- what launching threads do meanwhile -----------------------------------------------------------
+// While no launching thread has made a call for some time, each is looked at now and then.
+
+enum GapFlags : std::uint8_t {
+  kGapTorn = 1,       // the thread ran on: inner Python frames are left out
+  kGapUnmoved = 2,    // it has not run since the look before
+  kGapInSystemCall = 4,  // system_call and argument are set
+  kGapOutside = 8,    // it was blocked outside of any system call (a page fault)
+  kGapInterpreter = 16,  // it waits for a lock of the Python interpreter itself: the GIL
+};
+enum class GapFile : std::uint8_t {  // what the system call's descriptor stands for
+  kNone = 0, kOther = 1, kFile = 2, kPipe = 3, kSocket = 4, kCharacter = 5,
+};
+
+struct GapSampleRecord {
+  RecordHeader header;  // value: gettid() of the thread that was looked at
+  std::uint64_t time_ns;
+  std::uint64_t since_ns;  // of the look before in the same silence, or when the silence began
+  std::uint64_t argument;  // the first of the system call
+  std::uint64_t run_ns, wait_ns;  // since then: on a processor, ready but on none; 0 where not told
+  std::uint32_t major_faults;     // since then
+  std::uint32_t python_stack;  // StackNode id, 0: none
+  std::uint32_t native_stack;  // StackNode id; only of a blocked thread
+  std::uint16_t system_call;   // as the kernel numbers them
+  std::uint8_t state;          // as in /proc: 'R', 'S', 'D', …; 0: not told
+  std::uint8_t flags;          // GapFlags
+  GapFile file;
+  std::uint8_t reserved[7];
+};
+static_assert(sizeof(GapSampleRecord) == 72);
 
 // ---- ranges: what the program (NVTX) or a library (cuDNN, NCCL) names
 

@@ -236,6 +236,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kLost:
     case RecordType::kRecording:
     case RecordType::kRange:
+    case RecordType::kGapSample:
       good = event(header, view, thread_id);
       break;
     case RecordType::kActivity:
@@ -294,6 +295,17 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       return window(header, view);
     case RecordType::kRange:
       return range(header, view);
+    case RecordType::kGapSample: {
+      GapSampleRecord record;
+      if (!view.fixed(record) || !plausible(record.since_ns, record.time_ns)) return false;
+      recording_.gap_samples.push_back({record.time_ns, record.since_ns, record.argument,
+                                        record.run_ns, record.wait_ns, record.major_faults,
+                                        header.value, record.python_stack, record.native_stack,
+                                        record.system_call, static_cast<char>(record.state),
+                                        record.flags, record.file});
+      seen(record.time_ns);
+      return true;
+    }
     case RecordType::kRecording: {
       RecordingRecord record;
       if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
@@ -686,6 +698,7 @@ void Parser::finish(std::uint64_t header_lost) {
   sort_by(recording_.steps, [](const StepEdge& e) { return e.time_ns; });
   sort_by(recording_.recording_edges, [](const RecordingEdge& e) { return e.time_ns; });
   sort_by(recording_.notices, [](const Notice& n) { return n.time_ns; });
+  sort_by(recording_.gap_samples, [](const GapSample& g) { return g.time_ns; });
   finish_ranges();
   close_windows();
   if (recording_.end_ns == 0) recording_.end_ns = last_ns_;

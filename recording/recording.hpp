@@ -116,6 +116,19 @@ struct StackNode { std::uint32_t parent; FrameKind kind; std::uint8_t flags; std
 struct Thread { std::uint32_t id; std::uint64_t pthread; std::string name; bool named = false; };
 struct Stream { std::uint64_t handle; std::int16_t device; std::uint16_t flags; std::int32_t priority; };
 struct Device { std::string name; DeviceRecord properties; };
+// A look at a launching thread while nothing was launched.
+struct GapSample {
+  std::uint64_t time_ns;
+  std::uint64_t since_ns;  // of the look before in the same silence, or when the silence began
+  std::uint64_t argument;  // the first of the system call
+  std::uint64_t run_ns, wait_ns;  // since then: on a processor, ready but on none
+  std::uint32_t major_faults;     // since then
+  std::uint32_t thread_id, python_stack, native_stack;
+  std::uint16_t system_call;
+  char state;          // as in /proc; 0: not told
+  std::uint8_t flags;  // GapFlags
+  GapFile file;
+};
 struct Range {
   std::uint64_t start_ns, end_ns;  // start_ns may lie before the recording began
   std::uint64_t payload;
@@ -161,6 +174,7 @@ struct Recording {
   std::vector<Notice> notices;
   std::vector<RecordingEdge> recording_edges;  // by time
   std::vector<Range> ranges;             // by start_ns, longest first
+  std::vector<GapSample> gap_samples;    // by time_ns
   std::unordered_map<std::uint32_t, Kernel> kernels;
   std::unordered_map<std::uint32_t, Code> codes;
   std::unordered_map<std::uint32_t, StackNode> stack_nodes;

@@ -47,6 +47,9 @@ class RecordingFile {
 
   void count_lost(std::uint64_t n) noexcept;
 
+  // The descriptor, or -1. A thread with descriptors of its own must keep it.
+  int descriptor() const noexcept { return fd_; }
+
   // Marks an orderly end. Mappings stay: late hooks may still run.
   void finish(FileState state, std::uint64_t now_ns) noexcept;
 

@@ -78,6 +78,9 @@ void CallScope::enter() noexcept {
     recording_file().count_lost(1);
     return;
   }
+  if (works && !thread_->gap.launches.load(std::memory_order_relaxed)) [[unlikely]] {
+    thread_->gap.launches.store(true, std::memory_order_relaxed);
+  }
   prepare_stack();
   if (python != nullptr) {
     native_stack_ = native::capture_native_stack(definitions(), *thread_->native_stack, python);
@@ -102,6 +105,7 @@ void CallScope::stop(int result) noexcept {
   }
   end_ns_ = now_ns();
   result_ = result;
+  if (records()) thread_->gap.end_call(end_ns_);
   if (in_cupti_) cupti::pop(*thread_, correlation_);
   if (!records() || ticket_.state != Timing::kTimed) return;
   // At once, so that the end event stands as close behind the work as it can.
@@ -174,6 +178,9 @@ void CallScope::done() noexcept {
     retry_cupti();
   }
   if (prelude_is_full()) [[unlikely]] end_prelude_for_size();
+  if (gaps::is_wanted() && records() && is_device_work(site_.category)) [[unlikely]] {
+    gaps::start(end_ns_);
+  }
 }
 
 }  // namespace gpubusy::runtime

@@ -11,6 +11,7 @@
 #include "runtime/categories.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/device_timer.hpp"
+#include "runtime/gaps/sampler.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/recorder.hpp"
 #include "runtime/step_tracker.hpp"
@@ -67,6 +68,7 @@ class CallScope {
   void start() noexcept {
     if (!wants_end()) return;
     steps_forget_nested_calls();
+    if (records()) gaps::begin_call(*thread_);
     start_ns_ = now_ns();
   }
   void stop(int result) noexcept;

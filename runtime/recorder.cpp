@@ -23,6 +23,7 @@
 #include "runtime/detached_export.hpp"
 #include "runtime/device_timer.hpp"
 #include "runtime/driver.hpp"
+#include "runtime/gaps/sampler.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/native/capture.hpp"
@@ -343,6 +344,8 @@ void set_recording(bool recording_now) noexcept {
   if (recording_now != recording_before) write_recording_edge(recording_now);
   if (recording_before && !recording_now) g_recorded_until.store(now_ns());
   g_mode.store(recording_now ? Mode::kRecording : Mode::kTracking, std::memory_order_release);
+  if (recording_now && !recording_before) gaps::recording_begins();
+  if (!recording_now && recording_before) gaps::recording_ended();
 }
 
 bool captures() noexcept { return g_state.config.capture_kind != config::CaptureKind::kNone; }
@@ -410,6 +413,7 @@ void after_fork_in_child() {
   forget_streams_after_fork();
   forget_timers_after_fork();
   cupti::forget_after_fork();
+  gaps::forget_after_fork();
   forget_steps_after_fork();
   forget_python_after_fork();
   forget_driver_search_after_fork();
@@ -627,7 +631,8 @@ void start_up(const StartUp& start) noexcept {
   if (getcwd(g_state.start_directory, sizeof g_state.start_directory) == nullptr) {
     g_state.start_directory[0] = '\0';
   }
-  if (c.native_stacks != 0) set_up_native_stacks();
+  gaps::set_up(c.gap_sampling != 0, c.gap_threshold * 1000);
+  if (c.native_stacks != 0 || c.gap_sampling != 0) set_up_native_stacks();
   g_state.has_config = true;
   offer_for_nvtx(start.library);
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
@@ -901,6 +906,7 @@ void finish_process() noexcept {
   }
   close_window(recording::WindowEvent::kCut, now_ns());
   write_coverage();
+  if (mode() == Mode::kRecording) gaps::recording_ended();
   g_mode.store(Mode::kOff, std::memory_order_release);
   g_state.file.finish(recording::FileState::kFinished, now_ns());
   export_windows();

@@ -164,19 +164,22 @@ std::uint32_t find_node(const Tables& t, std::uint32_t first, const NodeKey& k) 
 
 // Appends a str object as UTF-8. What surrogateescape made of undecodable bytes in a path becomes
 // those bytes again. Returns false where it had to cut.
-bool append_text(const python::Layout& l, const char* s, char* out, std::size_t limit,
-                 std::uint16_t* size) noexcept {
+template <class Memory>
+bool append_text(Memory& memory, const python::Layout& l, const char* s, char* out,
+                 std::size_t limit, std::uint16_t* size) noexcept {
   *size = 0;
-  std::uint32_t state = python::load<std::uint32_t>(s, python::kStringState);
+  auto state = memory.template load<std::uint32_t>(s, python::kStringState);
   if ((state >> 2 & 7) == 0) state >>= 14;  // 3.14 gives 16 bits to the field before, else 2
   const unsigned width = state >> 2 & 7;
-  const auto length = python::load<std::int64_t>(s, python::kStringLength);
+  const auto length = memory.template load<std::int64_t>(s, python::kStringLength);
   if ((state >> 5 & 1) == 0 || (width != 1 && width != 2 && width != 4) || length < 0) return false;
   const char* data = s + ((state >> 6 & 1) != 0 ? l.ascii_header : l.compact_header);
   std::size_t n = 0;
   for (std::int64_t i = 0; i < length; ++i) {
-    std::uint32_t c = 0;
-    std::memcpy(&c, data + i * width, width);
+    const char* at = data + i * width;
+    const std::uint32_t c = width == 1   ? memory.template load<std::uint8_t>(at, 0)
+                            : width == 2 ? memory.template load<std::uint16_t>(at, 0)
+                                         : memory.template load<std::uint32_t>(at, 0);
     unsigned char bytes[4];
     std::size_t count;
     if (c < 0x80) {
@@ -232,41 +235,56 @@ constexpr std::size_t kMaxLineTable =
     recording::kMaxRecordSize - sizeof(recording::CodeRecord) - kMaxFile - kMaxName - 8;
 constexpr std::uint8_t kTextCut = 1, kLineTableCut = 2;
 
-// Copies what a reader needs into a CodeRecord, unless the same content has an id already.
-std::uint32_t define_code(Tables& t, DefinitionSink& sink, const python::Interpreter& py,
-                          const char* code) noexcept {
-  using python::load;
-  const python::Layout& l = py.layout;
+// What a reader of the recording needs of a code object.
+struct CodeText {
+  recording::CodeRecord record;
+  const char* table;
   char file[kMaxFile], name[kMaxName];
-  recording::CodeRecord record{};
-  if (!append_text(l, load<const char*>(code, l.file), file, sizeof file, &record.file_bytes)) {
+};
+
+// `scratch`: room for kMaxLineTable bytes, where memory is copied.
+template <class Memory>
+void read_code(Memory& memory, const python::Interpreter& py, const char* code, CodeText& text,
+               char* scratch) noexcept {
+  const python::Layout& l = py.layout;
+  const auto word = [&memory](const char* base, int offset) {
+    return memory.template load<const char*>(base, offset);
+  };
+  recording::CodeRecord& record = text.record;
+  record = {};
+  if (!append_text(memory, l, word(code, l.file), text.file, sizeof text.file,
+                   &record.file_bytes)) {
     record.flags |= kTextCut;
   }
-  if (!append_text(l, load<const char*>(code, l.name_qualified), name, sizeof name,
+  if (!append_text(memory, l, word(code, l.name_qualified), text.name, sizeof text.name,
                    &record.name_bytes)) {
     record.flags |= kTextCut;
   }
-  const auto* table_object = load<const char*>(code, l.line_table);
-  const char* table = file;  // anything: no bytes of it are read
+  const char* table_object = word(code, l.line_table);
+  text.table = text.file;  // anything: no bytes of it are read
   std::size_t table_bytes = 0;
-  if (table_object != nullptr &&
-      load<const void*>(table_object, python::kObjectType) == py.bytes_type) {
-    table = table_object + python::kBytesData;
-    const auto n = load<std::int64_t>(table_object, python::kObjectSize);
+  if (table_object != nullptr && word(table_object, python::kObjectType) == py.bytes_type) {
+    const auto n = memory.template load<std::int64_t>(table_object, python::kObjectSize);
     table_bytes = n < 0 ? 0 : static_cast<std::size_t>(n);
     if (table_bytes > kMaxLineTable) {
       table_bytes = kMaxLineTable;
       record.flags |= kLineTableCut;
     }
+    text.table = memory.bytes(table_object + python::kBytesData, table_bytes, scratch);
+    if (text.table == nullptr) table_bytes = 0;
   }
-  record.first_line = load<std::int32_t>(code, l.first_line);
+  record.first_line = memory.template load<std::int32_t>(code, l.first_line);
   record.python_minor = l.minor;
   record.line_table_bytes = static_cast<std::uint16_t>(table_bytes);
+}
 
+// The id of that content; a new one is sent to the sink. 0: could not be defined.
+std::uint32_t define_code(Tables& t, DefinitionSink& sink, CodeText& text) noexcept {
+  recording::CodeRecord& record = text.record;
   std::uint64_t hash = static_cast<std::uint32_t>(record.first_line) * kGolden;
-  hash = hash_bytes(hash, file, record.file_bytes);
-  hash = hash_bytes(hash, name, record.name_bytes);
-  hash = hash_bytes(hash, table, table_bytes);
+  hash = hash_bytes(hash, text.file, record.file_bytes);
+  hash = hash_bytes(hash, text.name, record.name_bytes);
+  hash = hash_bytes(hash, text.table, record.line_table_bytes);
   std::uint32_t& bucket = t.content_buckets[hash >> (64 - kCodeBucketBits)];
 
   const auto known = [&]() noexcept -> std::uint32_t {  // under g_lock
@@ -284,9 +302,9 @@ std::uint32_t define_code(Tables& t, DefinitionSink& sink, const python::Interpr
   if (id == 0) return 0;
   record.header.type = recording::RecordType::kCode;
   record.header.value = id;
-  const Part parts[] = {{file, record.file_bytes},
-                        {name, record.name_bytes},
-                        {table, table_bytes}};
+  const Part parts[] = {{text.file, record.file_bytes},
+                        {text.name, record.name_bytes},
+                        {text.table, record.line_table_bytes}};
   if (!sink.define(&record.header, sizeof record, parts, 3)) {
     drop_id(g_last_code, id);
     return 0;
@@ -320,7 +338,10 @@ CodeSlot* find_slot(Tables& t, std::uint32_t first, const void* code) noexcept {
                                          std::uint64_t fingerprint) noexcept {
   // A frame may hold something else than a code object (None, in 3.13).
   if (python::load<const void*>(code, python::kObjectType) != py.code_type) return 0;
-  const std::uint32_t id = define_code(t, sink, py, code);
+  CodeText text;
+  python::OwnMemory own;
+  read_code(own, py, code, text, nullptr);
+  const std::uint32_t id = define_code(t, sink, text);
   if (id == 0) return 0;
   const std::uint32_t value = id << 1 | (python::is_optimizer_wrapper(code) ? 1 : 0);
   std::atomic<std::uint32_t>& bucket = t.code_buckets[code_bucket_of(code)];
@@ -473,6 +494,71 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
     } else if (wrapper >= 0) {
       *call = python::optimizer_call_of_frame(frames[count - 1 - wrapper].frame);
     }
+  }
+  return node;
+}
+
+RemoteCodes* RemoteCodes::map() noexcept {
+  void* p = mmap(nullptr, sizeof(RemoteCodes) + sizeof(CodeText) + kMaxLineTable,
+                 PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : static_cast<RemoteCodes*>(p);
+}
+
+std::uint32_t RemoteCodes::known_id_of(const python::RemoteFrame& frame) noexcept {
+  const std::uint32_t epoch = g_epoch.load(std::memory_order_acquire);
+  if (epoch_ != epoch) {
+    epoch_ = epoch;
+    for (Known& known : known_) known = {};
+  }
+  const Known& known = known_[code_bucket_of(frame.code) % kKnown];
+  if (known.code == frame.code && known.fingerprint == frame.fingerprint) return known.id;
+  Tables& t = *tables();
+  const std::uint32_t first =
+      t.code_buckets[code_bucket_of(frame.code)].load(std::memory_order_acquire);
+  if (const CodeSlot* slot = find_slot(t, first, frame.code)) {
+    if (slot->fingerprint.load(std::memory_order_acquire) == frame.fingerprint) {
+      const std::uint32_t value = slot->id_and_flags.load(std::memory_order_acquire);
+      if (slot->fingerprint.load(std::memory_order_relaxed) == frame.fingerprint) return value >> 1;
+    }
+  }
+  return 0;
+}
+
+std::uint32_t RemoteCodes::intern(DefinitionSink& sink, python::RemoteMemory& memory,
+                                  const python::RemoteThread& thread, python::RemoteStack& stack,
+                                  python::RemoteFrame* frames, python::RemoteFrame* second,
+                                  int max) noexcept {
+  Tables* t = tables();
+  if (t == nullptr) return 0;
+  // Outermost first. What cannot be named ends the stack, and the rest counts as torn.
+  auto& text = *reinterpret_cast<CodeText*>(this + 1);
+  char* scratch = reinterpret_cast<char*>(&text + 1);
+  std::uint32_t node = 0;
+  for (int depth = 0; depth < stack.count; ++depth) {
+    const python::RemoteFrame& f = frames[stack.count - 1 - depth];
+    std::uint32_t id = known_id_of(f);
+    if (id == 0) {
+      memory.forget();
+      read_code(memory, *thread.python, f.code, text, scratch);
+      // The frame is still there: so the code it holds was alive while it was copied.
+      const bool good = !memory.failed() &&
+                        python::still_there(memory, thread, frames, stack.count, second, max) > depth;
+      if (good) id = define_code(*t, sink, text);
+      if (id != 0) known_[code_bucket_of(f.code) % kKnown] = {f.code, f.fingerprint, id};
+    }
+    std::uint32_t next = 0;
+    if (id != 0) {
+      const auto offset = static_cast<std::uint32_t>(f.offset < 0 ? 0 : f.offset);
+      const std::uint32_t flags = depth == 0 && stack.cut ? 1u << 8 : 0;
+      next = node_of(*t, sink,
+                     {std::uint64_t{id} << 32 | offset, node,
+                      static_cast<std::uint32_t>(FrameKind::kPython) | flags});
+    }
+    if (next == 0) {
+      stack.torn = true;
+      break;
+    }
+    node = next;
   }
   return node;
 }

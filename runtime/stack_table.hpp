@@ -14,6 +14,7 @@
 #include "runtime/definitions.hpp"
 #include "runtime/python/frames.hpp"
 #include "runtime/python/optimizer.hpp"
+#include "runtime/python/remote.hpp"
 
 namespace gpubusy::runtime {
 
@@ -41,6 +42,34 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
                                    PythonFrames& frames) noexcept;
 std::uint32_t capture_python_stack(DefinitionSink& sink,
                                    python::OptimizerCall* call = nullptr) noexcept;
+
+// For stacks of another thread (python::walk_remote): which codes are known already. One thread's.
+// Codes that are met here alone are kept here: the common table also tells optimizers, for which a
+// code must be read by the thread that is inside it.
+class RemoteCodes {
+ public:
+  static RemoteCodes* map() noexcept;  // nullptr: no memory
+
+  // The node of the innermost frame that could be named, 0: none. Definitions go to the sink before.
+  // `second` is room for `max` frames.
+  std::uint32_t intern(DefinitionSink& sink, python::RemoteMemory& memory,
+                       const python::RemoteThread& thread, python::RemoteStack& stack,
+                       python::RemoteFrame* frames, python::RemoteFrame* second,
+                       int max) noexcept;
+
+ private:
+  struct Known {
+    const void* code;
+    std::uint64_t fingerprint;
+    std::uint32_t id;
+  };
+  static constexpr std::size_t kKnown = 1024;
+
+  std::uint32_t known_id_of(const python::RemoteFrame& frame) noexcept;
+
+  std::uint32_t epoch_;  // of the table that the ids are of
+  Known known_[kKnown];  // by address
+};
 
 // Native frames go into the same tree: frames[0] is the innermost return address.
 std::uint32_t intern_native_stack(DefinitionSink& sink, const std::uint64_t* frames, int count,

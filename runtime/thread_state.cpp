@@ -42,6 +42,7 @@ void on_thread_exit(void*) {
   forget_streams_of_thread(state->thread_id);
   state->writer.close(recording_file());
   if (state->native_stack != nullptr) state->native_stack->forget();
+  state->gap.reset();
   t_local.state = nullptr;
   state->ended.store(true, std::memory_order_release);
 }
@@ -79,6 +80,7 @@ ThreadState* make_thread_state() noexcept {
     if (in && s->ended.compare_exchange_strong(ended, false)) {
       s->writer = recording::ThreadWriter{};
       s->external_ids = 0;
+      s->gap.reset();
       state = s;
       break;
     }

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "recording/writer.hpp"
+#include "runtime/gaps/slot.hpp"
 
 namespace gpubusy::runtime {
 
@@ -30,6 +31,7 @@ struct ThreadState {
   TimerRing* timers = nullptr;  // runtime/device_timer
   native::ThreadStack* native_stack = nullptr;  // made on demand, stays with the state
   PythonFrames* python_frames = nullptr;        // the same: 8 KiB that small stacks have not
+  gaps::Slot gap;
   std::atomic<bool> ended{false};
   ThreadState* next = nullptr;  // list of all states
 };

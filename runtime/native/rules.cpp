@@ -240,6 +240,8 @@ void set_object_source(const ObjectSource& source) noexcept {
   if (g_source.walk == nullptr) g_source.walk = walk_plainly;
 }
 
+bool finds_objects_without_lock() noexcept { return g_source.find_object != nullptr; }
+
 void before_unloading() noexcept {
   constexpr std::uint64_t kPatienceNs = 10'000'000;
   ++t_unloading;

@@ -41,6 +41,9 @@ struct ObjectSource {
 // Before the first use, or again with other functions while nobody uses them.
 void set_object_source(const ObjectSource& source) noexcept;
 
+// Whether unknown rules are read without libc's lock (but for odd objects).
+bool finds_objects_without_lock() noexcept;
+
 // Round each dlclose(), in its thread: the first returns when no thread is inside an object's tables
 // any more, or after 10 ms.
 void before_unloading() noexcept;

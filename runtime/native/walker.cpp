@@ -378,4 +378,20 @@ End ThreadStack::walk(const Registers& start, bool use_memo) noexcept {
   return end_;
 }
 
+End ThreadStack::walk_other(const Registers& start) noexcept {
+  const Rules rules;
+  ForeignMemory memory(page_);
+  int fresh = 0, kept = 0;
+  owner_ = 0;  // what is known of a stack is not this one's
+  generation_ = 0;
+  end_ = walk_in(memory, rules, start, false, fresh, kept);
+  if (memory.is_forbidden()) end_ = End::kForeign;
+  // walk_in() gives the callers.
+  if (fresh == kMaxFrames) --fresh;
+  std::memmove(fresh_ + 1, fresh_, static_cast<std::size_t>(fresh) * sizeof(Frame));
+  fresh_[0] = {start.sp, start.pc, start.fp, Frame::kUnchanged, 0, false};
+  keep(fresh + 1, 0);
+  return end_;
+}
+
 }  // namespace gpubusy::runtime::native

@@ -86,6 +86,10 @@ class ThreadStack {
   // to the walk that was interrupted.
   End walk(const Registers& start, bool use_memo = true) noexcept;
 
+  // The frames of another thread that is blocked in the kernel, of which pc and sp are known. The
+  // innermost is the place itself. A frame pointer that was not saved by then ends the walk.
+  End walk_other(const Registers& start) noexcept;
+
   // Of the last walk, outermost first. Frames at the outer end that are as they were in the walk
   // before keep their `node`: so many are at most known.
   Frame* frames() noexcept { return frames_; }

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -240,6 +241,26 @@ Described described_by(const Layout& l) noexcept {
   return frame_agrees && code_agrees && thread_agrees ? Described::kAgrees : Described::kDiffers;
 }
 
+// The offset in the calling thread's state of what pthread_self() gives: other threads' states are
+// told by it. It differs by version.
+int find_thread_ident(const char* thread_state) noexcept {
+  constexpr int kWords = 48;  // all states have as many
+  const auto self = static_cast<std::uintptr_t>(pthread_self());
+  CarefulReader reader;
+  int found = 0;
+  for (int offset = 8; offset < kWords * 8; offset += 8) {
+    std::uintptr_t word = 0;
+    if (!reader.read(reinterpret_cast<std::uintptr_t>(thread_state) + static_cast<unsigned>(offset),
+                     word)) {
+      return 0;
+    }
+    if (word != self) continue;
+    if (found != 0) return 0;
+    found = offset;
+  }
+  return found;
+}
+
 State decide() noexcept {
   Interpreter py = {};
   py.this_thread_state = symbol<void* (*)()>("PyGILState_GetThisThreadState");
@@ -283,6 +304,8 @@ State decide() noexcept {
       return g_failures.fetch_add(1) < 2 ? State::kNoInterpreter : State::kSelfCheckFailed;
     case SelfCheck::Result::kPassed: break;
   }
+  py.thread_ident = find_thread_ident(static_cast<const char*>(thread_state));
+  py.runtime = symbol<const void*>("_PyRuntime");
   g_python = py;
   return State::kReady;
 }

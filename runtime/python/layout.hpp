@@ -8,6 +8,7 @@
 // frames.cpp has passed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -73,10 +74,28 @@ inline T load(const void* base, int offset) noexcept {
   return value;
 }
 
+// How frames and codes are read: the calling thread's own directly, another thread's through
+// RemoteMemory (remote.hpp), which has the same functions.
+struct OwnMemory {
+  template <class T>
+  [[gnu::always_inline]] T load(const void* base, int offset) const noexcept {
+    return python::load<T>(base, offset);
+  }
+  // `size` bytes at `at`, in place or copied to `scratch`; nullptr where they cannot be read.
+  const char* bytes(const char* at, std::size_t, char*) const noexcept { return at; }
+};
+
 // 3.14 keeps tag bits in a frame's references; pointers to objects are 16-aligned in all versions
 // (8 for static ones).
+template <class Memory>
+[[gnu::always_inline]] inline const char* load_reference(Memory& memory, const void* base,
+                                                         int offset) noexcept {
+  return reinterpret_cast<const char*>(memory.template load<std::uintptr_t>(base, offset) &
+                                       ~std::uintptr_t{7});
+}
 inline const char* load_reference(const void* base, int offset) noexcept {
-  return reinterpret_cast<const char*>(load<std::uintptr_t>(base, offset) & ~std::uintptr_t{7});
+  OwnMemory own;
+  return load_reference(own, base, offset);
 }
 
 struct Interpreter {
@@ -89,6 +108,8 @@ struct Interpreter {
   const void* string_type;
   const void* bytes_type;
   const void* tuple_type;
+  int thread_ident;     // offset in PyThreadState of what pthread_self() gives; 0: not found
+  const void* runtime;  // _PyRuntime, in which the GIL's lock lies; nullptr: not found
 };
 
 // Filled in once by probe(); nullptr until it said kReady.
@@ -108,86 +129,103 @@ enum class Visit : bool { kStop, kContinue };
 // visitor.entry(address) behind the outermost frame of each eval call, with an address inside the
 // C frame of that call (0 where the version has none). Reads only memory of frames that are alive
 // because this thread is inside them.
-template <FrameStyle kStyle, class Visitor>
+template <FrameStyle kStyle, class Visitor, class Memory>
 [[gnu::always_inline]] inline void visit_frames_as(const Layout& l, const char* thread_state,
-                                                   Visitor&& visitor) noexcept {
+                                                   Visitor&& visitor, Memory& memory) noexcept {
+  const auto word = [&memory](const void* base, int offset) {
+    return memory.template load<const char*>(base, offset);
+  };
   if constexpr (kStyle == FrameStyle::kFrameObject) {
     const int unit = l.minor == 10 ? 2 : 1;  // 3.10 counts instructions, before it bytes
-    const char* cframe =
-        l.thread_cframe != 0 ? load<const char*>(thread_state, l.thread_cframe) : nullptr;
-    for (const char* f = load<const char*>(thread_state, l.thread_frame); f != nullptr;
-         f = load<const char*>(f, l.previous)) {
-      const int offset = load<int>(f, l.instruction) * unit;
-      if (visitor.frame(f, load<const char*>(f, l.code), offset) == Visit::kStop) return;
+    const char* cframe = l.thread_cframe != 0 ? word(thread_state, l.thread_cframe) : nullptr;
+    for (const char* f = word(thread_state, l.thread_frame); f != nullptr;
+         f = word(f, l.previous)) {
+      const int offset = memory.template load<int>(f, l.instruction) * unit;
+      if (visitor.frame(f, word(f, l.code), offset) == Visit::kStop) return;
       visitor.entry(reinterpret_cast<std::uintptr_t>(cframe));
-      if (cframe != nullptr) cframe = load<const char*>(cframe, l.cframe_previous);
+      if (cframe != nullptr) cframe = word(cframe, l.cframe_previous);
     }
   } else {
     const char* cframe = nullptr;
     const char* f;
     if (l.has_cframe) {
-      cframe = load<const char*>(thread_state, l.thread_frame);
+      cframe = word(thread_state, l.thread_frame);
       if (cframe == nullptr) return;
-      f = load<const char*>(cframe, l.cframe_current);
+      f = word(cframe, l.cframe_current);
     } else {
-      f = load<const char*>(thread_state, l.thread_frame);
+      f = word(thread_state, l.thread_frame);
     }
-    for (; f != nullptr; f = load<const char*>(f, l.previous)) {
-      const auto owner = load<std::uint8_t>(f, l.owner);
+    for (; f != nullptr; f = word(f, l.previous)) {
+      const auto owner = memory.template load<std::uint8_t>(f, l.owner);
       if (kStyle == FrameStyle::kShimFrame && owner >= kFirstShimOwner) {
         visitor.entry(reinterpret_cast<std::uintptr_t>(f));
         continue;
       }
-      const char* code = load_reference(f, l.code);
-      const std::int64_t offset = load<std::intptr_t>(f, l.instruction) -
+      const char* code = load_reference(memory, f, l.code);
+      const std::int64_t offset = memory.template load<std::intptr_t>(f, l.instruction) -
                                   (reinterpret_cast<std::intptr_t>(code) + l.adaptive);
       // Not traceable yet: Python's own tracebacks leave such a frame out. The prologue is short,
       // so the code object need not be touched for most frames.
       const bool incomplete = offset < 64 && owner != kOwnedByGenerator &&
-                              offset < 2 * std::int64_t{load<int>(code, l.first_traceable)};
+                              offset < 2 * std::int64_t{memory.template load<int>(code, l.first_traceable)};
       if (!incomplete &&
           visitor.frame(f, code, static_cast<std::int32_t>(offset)) == Visit::kStop) {
         return;
       }
-      if (kStyle == FrameStyle::kEntryFlag && load<std::uint8_t>(f, l.is_entry) != 0 &&
+      if (kStyle == FrameStyle::kEntryFlag && memory.template load<std::uint8_t>(f, l.is_entry) != 0 &&
           cframe != nullptr) {
         visitor.entry(reinterpret_cast<std::uintptr_t>(cframe));
-        cframe = load<const char*>(cframe, l.cframe_previous);
+        cframe = word(cframe, l.cframe_previous);
       }
     }
   }
 }
 
+template <class Visitor, class Memory>
+[[gnu::always_inline]] inline void visit_frames(const Layout& l, const char* thread_state,
+                                                Visitor&& visitor, Memory& memory) noexcept {
+  switch (l.style) {
+    case FrameStyle::kFrameObject:
+      return visit_frames_as<FrameStyle::kFrameObject>(l, thread_state, visitor, memory);
+    case FrameStyle::kEntryFlag:
+      return visit_frames_as<FrameStyle::kEntryFlag>(l, thread_state, visitor, memory);
+    case FrameStyle::kShimFrame:
+      return visit_frames_as<FrameStyle::kShimFrame>(l, thread_state, visitor, memory);
+  }
+}
+
+// The calling thread's own.
 template <class Visitor>
 [[gnu::always_inline]] inline void visit_frames(const Layout& l, const char* thread_state,
                                                 Visitor&& visitor) noexcept {
-  switch (l.style) {
-    case FrameStyle::kFrameObject:
-      return visit_frames_as<FrameStyle::kFrameObject>(l, thread_state, visitor);
-    case FrameStyle::kEntryFlag:
-      return visit_frames_as<FrameStyle::kEntryFlag>(l, thread_state, visitor);
-    case FrameStyle::kShimFrame:
-      return visit_frames_as<FrameStyle::kShimFrame>(l, thread_state, visitor);
-  }
+  OwnMemory own;
+  visit_frames(l, thread_state, visitor, own);
 }
 
 // Tells code objects apart that stood at the same address one after the other (3,000 exec'd
 // functions share some 500 addresses). From 3.12 on each code object has a number of its own;
 // before that, what is cheap to read and differs: without the name's hash exec'd functions get
 // mixed up. Never 0.
+template <class Memory>
+[[gnu::always_inline]] inline std::uint64_t fingerprint(const Layout& l, const char* code,
+                                                        Memory& memory) noexcept {
+  if (l.version != 0) {
+    const auto first = memory.template load<std::uint32_t>(code, l.first_line);
+    return (std::uint64_t{first} << 32 | memory.template load<std::uint32_t>(code, l.version)) | 1u << 31;
+  }
+  const auto* name = memory.template load<const char*>(code, l.name);
+  std::uint64_t h = memory.template load<std::uint32_t>(code, l.first_line) * 0x9e3779b97f4a7c15ull;
+  h ^= memory.template load<std::uint64_t>(code, kObjectSize);  // 3.11: number of instructions; else counts
+  h ^= memory.template load<std::uint64_t>(code, l.file);
+  h ^= memory.template load<std::uint64_t>(code, l.line_table) * 7;
+  h ^= memory.template load<std::uint64_t>(name, kStringHash) * 3;
+  return h | 1;
+}
+
 [[gnu::always_inline]] inline std::uint64_t fingerprint(const Layout& l,
                                                         const char* code) noexcept {
-  if (l.version != 0) {
-    const auto first = load<std::uint32_t>(code, l.first_line);
-    return (std::uint64_t{first} << 32 | load<std::uint32_t>(code, l.version)) | 1u << 31;
-  }
-  const auto* name = load<const char*>(code, l.name);
-  std::uint64_t h = load<std::uint32_t>(code, l.first_line) * 0x9e3779b97f4a7c15ull;
-  h ^= load<std::uint64_t>(code, kObjectSize);  // 3.11: number of instructions; else counts
-  h ^= load<std::uint64_t>(code, l.file);
-  h ^= load<std::uint64_t>(code, l.line_table) * 7;
-  h ^= load<std::uint64_t>(name, kStringHash) * 3;
-  return h | 1;
+  OwnMemory own;
+  return fingerprint(l, code, own);
 }
 
 }  // namespace gpubusy::runtime::python

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gaps/evidence.hpp"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace gpubusy::runtime::gaps {
+namespace {
+
+// Text without printf, whose locale is thread-local.
+class Path {
+ public:
+  Path& add(const char* text) noexcept {
+    while (*text != '\0' && at_ + 1 < sizeof text_) text_[at_++] = *text++;
+    text_[at_] = '\0';
+    return *this;
+  }
+  Path& add(std::uint64_t number) noexcept {
+    char digits[24];
+    char* p = digits + sizeof digits - 1;
+    *p = '\0';
+    do {
+      *--p = static_cast<char>('0' + number % 10);
+      number /= 10;
+    } while (number != 0);
+    return add(p);
+  }
+  const char* text() const noexcept { return text_; }
+
+ private:
+  char text_[96] = {};
+  std::size_t at_ = 0;
+};
+
+std::uint64_t number_at(const char*& p) noexcept {
+  while (*p == ' ') ++p;
+  std::uint64_t value = 0;
+  if (p[0] == '0' && p[1] == 'x') {
+    for (p += 2;; ++p) {
+      if (*p >= '0' && *p <= '9') {
+        value = value << 4 | static_cast<unsigned>(*p - '0');
+      } else if (*p >= 'a' && *p <= 'f') {
+        value = value << 4 | static_cast<unsigned>(*p - 'a' + 10);
+      } else {
+        return value;
+      }
+    }
+  }
+  for (; *p >= '0' && *p <= '9'; ++p) value = value * 10 + static_cast<unsigned>(*p - '0');
+  return value;
+}
+
+void skip_fields(const char*& p, int fields) noexcept {
+  for (; fields > 0; --fields) {
+    while (*p == ' ') ++p;
+    while (*p != '\0' && *p != ' ') ++p;
+  }
+}
+
+}  // namespace
+
+std::size_t read_task_file(std::uint32_t thread_id, const char* file, char* text,
+                           std::size_t size) noexcept {
+  text[0] = '\0';
+  Path path;
+  path.add("/proc/self/task/").add(thread_id).add("/").add(file);
+  const long fd = syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY, 0);
+  if (fd < 0) return 0;
+  const long n = syscall(SYS_read, fd, text, size - 1);
+  syscall(SYS_close, fd);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  return static_cast<std::size_t>(n);
+}
+
+unsigned thread_count() noexcept {
+  // A directory has a link for each directory in it, and two more.
+  struct statx tasks;
+  if (syscall(SYS_statx, AT_FDCWD, "/proc/self/task", 0, STATX_NLINK, &tasks) != 0 ||
+      tasks.stx_nlink < 3) {
+    return 0;
+  }
+  return tasks.stx_nlink - 2;
+}
+
+SystemCall parse_system_call(const char* text) noexcept {
+  SystemCall call;
+  if (strncmp(text, "running", 7) == 0) {
+    call.state = SystemCall::State::kRuns;
+    return call;
+  }
+  const char* p = text;
+  if (p[0] == '-' && p[1] == '1' && p[2] == ' ') {
+    call.state = SystemCall::State::kOutside;
+    p += 2;
+  } else if (*p >= '0' && *p <= '9') {
+    call.state = SystemCall::State::kInside;
+    call.number = static_cast<std::uint16_t>(number_at(p));
+    call.argument = number_at(p);
+    skip_fields(p, 5);
+  } else {
+    return call;
+  }
+  call.sp = number_at(p);
+  call.pc = number_at(p);
+  if (call.pc == 0) call.state = SystemCall::State::kUnknown;
+  return call;
+}
+
+ProcessorUse parse_processor_use(const char* text) noexcept {
+  ProcessorUse use;
+  use.run_ns = number_at(text);
+  use.wait_ns = number_at(text);
+  use.turns = number_at(text);
+  return use;
+}
+
+TaskState parse_task_state(const char* text) noexcept {
+  TaskState state;
+  const char* p = strrchr(text, ')');  // the name may hold spaces and parentheses
+  if (p == nullptr || p[1] != ' ' || p[2] == '\0') return state;
+  state.state = p[2];
+  p += 3;
+  skip_fields(p, 8);  // fields 4 to 11
+  state.major_faults = number_at(p);
+  return state;
+}
+
+recording::GapFile kind_of_descriptor(std::uint32_t thread_id, std::uint64_t descriptor) noexcept {
+  using recording::GapFile;
+  Path path;
+  path.add("/proc/self/task/").add(thread_id).add("/fd/").add(descriptor);
+  struct statx found;  // asks no server
+  if (syscall(SYS_statx, AT_FDCWD, path.text(), AT_STATX_DONT_SYNC, STATX_TYPE, &found) != 0) {
+    return GapFile::kNone;
+  }
+  switch (found.stx_mode & S_IFMT) {
+    case S_IFREG: return GapFile::kFile;
+    case S_IFIFO: return GapFile::kPipe;
+    case S_IFSOCK: return GapFile::kSocket;
+    case S_IFCHR: return GapFile::kCharacter;
+    default: return GapFile::kOther;
+  }
+}
+
+bool takes_descriptor(std::uint16_t system_call) noexcept {
+  switch (system_call) {
+    case SYS_read:
+    case SYS_write:
+    case SYS_pread64:
+    case SYS_pwrite64:
+    case SYS_readv:
+    case SYS_writev:
+    case SYS_preadv:
+    case SYS_pwritev:
+    case SYS_fsync:
+    case SYS_fdatasync:
+    case SYS_ftruncate:
+    case SYS_flock:
+    case SYS_getdents64: return true;
+    default: return false;
+  }
+}
+
+}  // namespace gpubusy::runtime::gaps

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the kernel tells of another thread of this process, without stopping it. For the hidden
+// thread: system calls only. errno may change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "recording/format.hpp"
+
+namespace gpubusy::runtime::gaps {
+
+// One file of /proc/self/task/ID into `text`, with a '\0' behind. Bytes; 0: it is not there.
+std::size_t read_task_file(std::uint32_t thread_id, const char* file, char* text,
+                           std::size_t size) noexcept;
+
+// How many threads this process has; 0: not told.
+unsigned thread_count() noexcept;
+
+struct SystemCall {
+  enum class State : std::uint8_t { kUnknown, kRuns, kOutside, kInside };
+  State state = State::kUnknown;
+  std::uint16_t number = 0;
+  std::uint64_t argument = 0;
+  std::uint64_t sp = 0, pc = 0;  // kOutside, kInside
+};
+// "running", "-1 SP PC" or "NUMBER six arguments SP PC".
+SystemCall parse_system_call(const char* text) noexcept;
+
+struct ProcessorUse {  // schedstat; all 0: not told
+  std::uint64_t run_ns = 0, wait_ns = 0, turns = 0;
+  bool known() const noexcept { return turns != 0; }
+  bool operator==(const ProcessorUse&) const = default;
+};
+ProcessorUse parse_processor_use(const char* text) noexcept;
+
+struct TaskState {  // stat
+  char state = 0;   // 0: not told
+  std::uint64_t major_faults = 0;
+};
+TaskState parse_task_state(const char* text) noexcept;
+
+// What a descriptor of that thread stands for.
+recording::GapFile kind_of_descriptor(std::uint32_t thread_id, std::uint64_t descriptor) noexcept;
+// Whether the first argument of a system call is a descriptor that it may wait for.
+bool takes_descriptor(std::uint16_t system_call) noexcept;
+
+}  // namespace gpubusy::runtime::gaps
