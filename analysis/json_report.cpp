@@ -159,6 +159,26 @@ Json idle_rows(const std::vector<IdleRow>& rows) {
   return out;
 }
 
+Json gaps(const Gaps& g) {
+  constexpr std::size_t kMaxRows = 100;
+  Json rows = Json::array();
+  for (std::size_t i = 0; i < g.rows.size() && i < kMaxRows; ++i) {
+    const GapRow& r = g.rows[i];
+    Json inner = Json::array();
+    for (const SourceLine& line : r.inner) inner.push_back(json(line));
+    rows.push_back({{"kind", gap_id(r.kind)},
+                    {"class", idle_id(r.idle)},
+                    {"total_ms", ms(r.ns)},
+                    {"looks", r.looks},
+                    {"steps", r.by_step.size()},
+                    {"line", json(r.line)},
+                    {"inner", inner},
+                    {"system_call", r.call},
+                    {"native", r.native}});
+  }
+  return {{"total_ms", ms(g.ns)}, {"seen_ms", ms(g.seen_ns)}, {"looks", g.looks}, {"rows", rows}};
+}
+
 Json waits(const Summary& s) {
   Json out = Json::array();
   for (const WaitRow& w : s.waits) {
@@ -264,6 +284,7 @@ Json json(const ProcessReport& p) {
   out["ranges"] = ranges(p);
   out["idle_by_line"] = known ? idle_rows(s.idle) : Json();
   out["host_pauses_by_line"] = idle_rows(s.pauses);
+  out["host_in_gaps"] = gaps(p.gaps);
   out["waits"] = waits(s);
   out["allocations"] = {{"device_allocs", s.allocations.device_allocs},
                         {"device_frees", s.allocations.device_frees},

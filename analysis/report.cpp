@@ -372,8 +372,10 @@ ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   DeviceSteps device = split_time(recording, timeline, host, report.steps, report.device);
   SourceLines lines(recording);
   report.host_ns = host_times(host, report.steps);
-  report.summary =
-      summarise(recording, timeline, report.steps, device, host_pauses(host, report.steps), lines);
+  const std::vector<IdlePiece> pauses = host_pauses(host, report.steps);
+  report.summary = summarise(recording, timeline, report.steps, device, pauses, lines);
+  report.gaps = find_gaps(recording, report.has_device_times() ? device.pieces : pauses, pauses,
+                          lines);
   report.times = std::move(device.steps);
   report.ranges = range_rows(recording, timeline, report.steps, report.device);
   add_up(report);

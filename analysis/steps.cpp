@@ -186,6 +186,7 @@ void Splitter::part(const Gap& gap, std::uint32_t step, std::uint64_t begin, std
   piece.next_op = gap.next_op;
   if (unknown_from_ < end) {
     const std::uint64_t from = std::max(begin, unknown_from_);
+    piece.begin_ns = from;
     piece.ns = end - from;
     piece.idle = IdleClass::kUnknown;
     add(piece);
@@ -193,6 +194,7 @@ void Splitter::part(const Gap& gap, std::uint32_t step, std::uint64_t begin, std
   }
   if (begin < sync_end_ && begin < end) {
     const std::uint64_t until = std::min(end, sync_end_);
+    piece.begin_ns = begin;
     piece.ns = until - begin;
     piece.idle = IdleClass::kAfterSync;
     piece.call = wait_;
@@ -202,6 +204,7 @@ void Splitter::part(const Gap& gap, std::uint32_t step, std::uint64_t begin, std
   }
   if (begin >= end) return;
   if (gap.next_op != kNoCall && asked_end_ <= gap.begin) {
+    piece.begin_ns = begin;
     piece.ns = end - begin;
     piece.idle = IdleClass::kQueued;
     piece.call = timeline_.ops[gap.next_op].call;
@@ -220,6 +223,7 @@ void Splitter::by_host(const Gap& gap, std::uint32_t step, std::uint64_t begin, 
   while (segment_ > 0 && host_[segment_].begin_ns > begin) --segment_;
 
   IdlePiece launching;  // gathers what is launching or small
+  launching.begin_ns = begin;
   launching.step = step;
   launching.next_op = gap.next_op;
   launching.call = asker;
@@ -235,6 +239,7 @@ void Splitter::by_host(const Gap& gap, std::uint32_t step, std::uint64_t begin, 
     const std::uint64_t segment_end = last ? kNever : host_[segment_ + 1].begin_ns;
     const std::uint64_t until = std::min({end, segment_end, asked_});
     IdlePiece piece = launching;
+    piece.begin_ns = at;
     piece.ns = until - at;
     piece.host = segment.state;
     piece.call = segment.call;
@@ -431,6 +436,7 @@ std::vector<IdlePiece> host_pauses(const std::vector<HostSegment>& host,
         const std::uint64_t stretch = (last ? e : host[s + 1].begin_ns) - host[s].begin_ns;
         if (host[s].state != HostState::kOutside || stretch < kLaunchPauseNs) return;
         IdlePiece piece;
+        piece.begin_ns = b;
         piece.ns = e - b;
         piece.step = step;
         piece.before_call = host[s].call;

@@ -75,6 +75,7 @@ std::vector<HostSegment> host_segments(const recording::Recording& recording);
 
 // A part of an idle gap with one cause.
 struct IdlePiece {
+  std::uint64_t begin_ns = 0;  // of the first of it: launching is gathered from several stretches
   std::uint64_t ns = 0;
   std::uint32_t step = 0;               // index into the steps
   std::uint32_t before_call = kNoCall;  // outside CUDA: the call before

@@ -22,6 +22,7 @@ constexpr std::size_t kTopKernels = 5;
 constexpr std::size_t kTopCalls = 5;
 constexpr std::size_t kTopCopies = 6;
 constexpr std::size_t kTopRanges = 8;
+constexpr std::size_t kTopGaps = 6;
 constexpr std::size_t kTopNotices = 6;
 
 std::string who(const ProcessReport& p) {
@@ -145,6 +146,55 @@ std::string copy_kind(const CopyRow& c) {
       ch = ch == 'P' || ch == 'M' || ch == 'U' ? static_cast<char>(ch + 32) : ch;
   }
   return text + (c.asynchronous ? " async" : " sync");
+}
+
+void gaps_table(Page& page, const ProcessReport& p) {
+  const Gaps& g = p.gaps;
+  if (g.looks == 0 || g.ns == 0) return;
+  const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
+  page.heading(fmt::format("What the host did {}{}",
+                           p.has_device_times() ? "in the gaps" : "outside CUDA",
+                           p.has_steps() ? ", per step" : ""));
+  Table table({"", "ms", "share", "looks", "where"});
+  const auto share = [&](std::uint64_t ns) {
+    return percent(static_cast<double>(ns) / static_cast<double>(g.ns));
+  };
+  // Rows of the same doing at the same place in several classes of idle time are one here.
+  struct Sum {
+    std::string doing, where;
+    std::uint64_t ns, looks;
+  };
+  std::vector<Sum> sums;
+  for (const GapRow& r : g.rows) {
+    const std::string doing = doing_text(r), where = to_text(r);
+    const auto same = std::find_if(sums.begin(), sums.end(), [&](const Sum& s) {
+      return s.doing == doing && s.where == where;
+    });
+    if (same == sums.end()) {
+      sums.push_back({doing, where, r.ns, r.looks});
+    } else {
+      same->ns += r.ns;
+      same->looks += r.looks;
+    }
+  }
+  std::stable_sort(sums.begin(), sums.end(),
+                   [](const Sum& a, const Sum& b) { return a.ns > b.ns; });
+  std::uint64_t shown = 0;
+  for (std::size_t i = 0; i < std::min(kTopGaps, sums.size()); ++i) {
+    const Sum& s = sums[i];
+    table.add({s.doing, number(ms(s.ns) / steps), share(s.ns),
+               fmt::format("{}", s.looks), printable(s.where)});
+    shown += s.ns;
+  }
+  if (g.seen_ns > shown) {
+    table.add({fmt::format("{} more", sums.size() - kTopGaps), number(ms(g.seen_ns - shown) / steps),
+               share(g.seen_ns - shown), "", ""});
+  }
+  if (g.ns > g.seen_ns) {
+    table.add({gap_title(GapKind::kNotSeen), number(ms(g.ns - g.seen_ns) / steps),
+               share(g.ns - g.seen_ns), "", ""});
+  }
+  table.print(page, 1);
 }
 
 void tables(Page& page, const ProcessReport& p) {
@@ -371,6 +421,7 @@ void process(Page& page, const ProcessReport& p) {
   headline(page, p);
   findings_text(page, p);
   time_table(page, p);
+  gaps_table(page, p);
   tables(page, p);
   coverage(page, p);
   reach(page, p);

@@ -44,6 +44,13 @@ inline constexpr int kWorkBehindPause = 4;
 // A prelude's first steps hold imports, warm-up and autotuning.
 inline constexpr std::uint32_t kPreludeWarmupSteps = 1;
 
+// How long a look at a thread stands for what it does behind it, if no other look follows: twice the
+// longest time between two looks.
+inline constexpr std::uint64_t kLookReachNs = 20'000'000;
+
+// A line that the host is at for this much of a finding's gaps is where the finding is.
+inline constexpr double kGapLineShare = 0.5;
+
 // How many calls round a pause are searched for one with a Python stack.
 inline constexpr int kCallsToSearch = 16;
 

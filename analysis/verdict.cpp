@@ -34,6 +34,9 @@ std::string count_text(double count) {
              : fmt::format("{:.1f}", count);
 }
 
+constexpr std::size_t kMaxDoings = 3;   // named in a finding
+constexpr double kLeastDoing = 0.05;  // … besides the first
+
 // Sums idle rows by step and fills in the numbers of a finding.
 void add_numbers(Finding& finding, const ProcessReport& report,
                  const std::vector<const IdleRow*>& rows) {
@@ -76,6 +79,49 @@ void set_region(Finding& finding, const std::vector<const IdleRow*>& rows) {
   }
 }
 
+// What the launching thread did in the gaps of these classes, if it was looked at for most of the
+// time; a line that it was at for long becomes the place.
+void add_doing(Finding& finding, const ProcessReport& report,
+               const std::function<bool(IdleClass)>& wanted) {
+  std::map<std::pair<std::string, std::string>, std::uint64_t> by_doing;
+  std::map<std::string, std::pair<std::uint64_t, const GapRow*>> by_line;
+  std::uint64_t seen = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (!wanted(row.idle)) continue;
+    seen += row.ns;
+    by_doing[{to_text(row), doing_text(row)}] += row.ns;
+    if (!row.line.known()) continue;
+    auto& [ns, first] = by_line[to_text(row.line)];
+    ns += row.ns;
+    if (first == nullptr) first = &row;
+  }
+  if (seen * 2 < finding.total_ns) return;
+  const auto share = [&](std::uint64_t ns) {
+    return static_cast<double>(ns) / static_cast<double>(seen);
+  };
+  std::vector<std::pair<std::uint64_t, std::string>> most;
+  for (const auto& [key, ns] : by_doing) {
+    most.emplace_back(ns, key.first.empty() ? key.second : key.first + ": " + key.second);
+  }
+  std::stable_sort(most.begin(), most.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(most.size(), kMaxDoings); ++i) {
+    if (i > 0 && share(most[i].first) < kLeastDoing) break;
+    text += fmt::format("{}{:.0f} % {}", i > 0 ? "; " : "", percent(share(most[i].first)),
+                        most[i].second);
+  }
+  finding.evidence += fmt::format(" The launching thread was looked at for {:.0f} % of it: {}.",
+                                  std::min(100.0, percent(static_cast<double>(seen) /
+                                                          static_cast<double>(finding.total_ns))),
+                                  text);
+  for (const auto& [line, found] : by_line) {
+    if (share(found.first) >= kGapLineShare) {
+      finding.where = line + (finding.where.empty() ? "" : ", " + finding.where);
+    }
+  }
+}
+
 // "31.2 ms of each step (75.9 %; 70.1 to 80.2 %)" or, without steps, "312 ms (75.9 %)".
 std::string cost_text(const Finding& finding, const ProcessReport& report) {
   if (!report.has_steps()) {
@@ -114,6 +160,7 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
   finding.evidence += input ? "the work that follows is a copy from the host."
                             : "the work that follows is no copy from the host, so it may be "
                               "something other than input.";
+  add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kStepStart; });
   finding.cure =
       input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
               "pin_memory=True, persistent_workers=True) and .to(device, non_blocking=True); if the "
@@ -136,6 +183,7 @@ std::optional<Finding> host_elsewhere(const ProcessReport& report) {
   finding.evidence =
       fmt::format("Idle {}. The host is in no CUDA call for {} us or more at a time.",
                   cost_text(finding, report), kLaunchPauseNs / 1000);
+  add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kHostElsewhere; });
   finding.cure = "Move that work off the launching thread, or behind the launches of the step.";
   return finding;
 }

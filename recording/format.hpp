@@ -397,8 +397,8 @@ enum class GapFile : std::uint8_t {  // what the system call's descriptor stands
 
 struct GapSampleRecord {
   RecordHeader header;  // value: gettid() of the thread that was looked at
-  std::uint64_t time_ns;
-  std::uint64_t since_ns;  // of the look before in the same silence, or when the silence began
+  std::uint64_t time_ns;   // of one round: all threads' looks in it have the same
+  std::uint64_t since_ns;  // of the round before in the same silence, or when the silence began
   std::uint64_t argument;  // the first of the system call
   std::uint64_t run_ns, wait_ns;  // since then: on a processor, ready but on none; 0 where not told
   std::uint32_t major_faults;     // since then

@@ -62,15 +62,26 @@ void skip_fields(const char*& p, int fields) noexcept {
 
 }  // namespace
 
-std::size_t read_task_file(std::uint32_t thread_id, const char* file, char* text,
-                           std::size_t size) noexcept {
+void TaskFiles::open(std::uint32_t thread_id) noexcept {
+  constexpr const char* kNames[kFiles] = {"schedstat", "syscall", "stat"};
+  for (int i = 0; i < kFiles; ++i) {
+    Path path;
+    path.add("/proc/self/task/").add(thread_id).add("/").add(kNames[i]);
+    files_[i] = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0));
+  }
+}
+
+void TaskFiles::close() noexcept {
+  for (int& file : files_) {
+    if (file >= 0) syscall(SYS_close, file);
+    file = -1;
+  }
+}
+
+std::size_t TaskFiles::read(File file, char* text, std::size_t size) const noexcept {
   text[0] = '\0';
-  Path path;
-  path.add("/proc/self/task/").add(thread_id).add("/").add(file);
-  const long fd = syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY, 0);
-  if (fd < 0) return 0;
-  const long n = syscall(SYS_read, fd, text, size - 1);
-  syscall(SYS_close, fd);
+  if (files_[file] < 0) return 0;
+  const long n = syscall(SYS_pread64, files_[file], text, size - 1, 0l);
   if (n <= 0) return 0;
   text[n] = '\0';
   return static_cast<std::size_t>(n);

@@ -28,9 +28,13 @@ constinit std::atomic<bool> g_wanted{false};
 
 namespace {
 
-// A gap is looked at every kFirstPeriod at first, then in proportion to its length.
+// A gap is looked at every kFirstPeriod at first, then in proportion to its length. What matters is
+// the wake-up, some 20 us on a virtual machine.
 constexpr std::uint64_t kFirstPeriodNs = 1'000'000, kLongestPeriodNs = 10'000'000;
-constexpr std::uint64_t kPeriodsOfGap = 8;
+constexpr std::uint64_t kPeriodsOfGap = 4;
+// While there are calls: a shorter gap than this is met by chance only, as often as it is long.
+constexpr std::uint64_t kListenEveryNs = 4'000'000;
+constexpr std::uint64_t kCountThreadsEveryNs = 20'000'000;
 // Threads that have long stopped launching are not looked at.
 constexpr std::uint64_t kForgottenNs = 10'000'000'000;
 constexpr int kMaxThreads = 4;
@@ -59,16 +63,18 @@ void say_once(std::uint32_t bit, const char* text) noexcept {
 // ---- one thread that is looked at --------------------------------------------------------------
 
 struct Watched {
+  static constexpr std::uint64_t kNotTold = ~std::uint64_t{0};
   std::uint32_t thread_id = 0;
   std::uint64_t quiet_since = 0;  // of this gap
   ProcessorUse use;
-  std::uint64_t faults = 0;
+  std::uint64_t faults = kNotTold;
   std::uint32_t python_stack = 0, native_stack = 0;
   SystemCall call;
   char state = 0;
   std::uint8_t flags = 0;
   recording::GapFile file = recording::GapFile::kNone;
   bool seen = false;  // in this gap
+  TaskFiles files;
 };
 
 class Sampler {
@@ -96,7 +102,7 @@ class Sampler {
     return mode() == Mode::kRecording && recording_file().is_writable();
   }
   void look_at_all(const Silence& silence, std::uint64_t now) noexcept;
-  void look(ThreadState& thread, Watched& watched, std::uint64_t since) noexcept;
+  void look(ThreadState& thread, Watched& watched, std::uint64_t time, std::uint64_t since) noexcept;
   void read_stacks(ThreadState& thread, Watched& watched) noexcept;
   Watched& watched_of(std::uint32_t thread_id) noexcept;
   void write(const Watched& w, std::uint64_t time, std::uint64_t since,
@@ -143,8 +149,10 @@ Watched& Sampler::watched_of(std::uint32_t thread_id) noexcept {
     if (w.thread_id == thread_id) return w;
     if (w.quiet_since < oldest->quiet_since) oldest = &w;
   }
+  oldest->files.close();
   *oldest = Watched{};
   oldest->thread_id = thread_id;
+  oldest->files.open(thread_id);
   return *oldest;
 }
 
@@ -176,7 +184,7 @@ void Sampler::look_at_all(const Silence& silence, std::uint64_t now) noexcept {
     const auto id = std::atomic_ref<std::uint32_t>(next->thread_id).load(std::memory_order_relaxed);
     Watched& w = watched_of(id);
     w.quiet_since = latest;
-    look(*next, w, since);
+    look(*next, w, now, since);
   }
 }
 
@@ -203,12 +211,12 @@ void Sampler::read_stacks(ThreadState& thread, Watched& w) noexcept {
   }
 }
 
-void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t since) noexcept {
+void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
+                   std::uint64_t since) noexcept {
   using recording::GapSampleRecord;
-  const std::uint64_t time = now_ns();
   const std::uint32_t id = w.thread_id;
   ProcessorUse use;
-  if (read_task_file(id, "schedstat", text_, sizeof text_) != 0) use = parse_processor_use(text_);
+  if (w.files.read(TaskFiles::kProcessor, text_, sizeof text_) != 0) use = parse_processor_use(text_);
   GapSampleRecord changes{};
   const bool unmoved = w.seen && use.known() && use == w.use && w.state != 'R' && w.state != 0 &&
                        w.call.state != SystemCall::State::kRuns;
@@ -219,12 +227,18 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t since) noexcep
     const ProcessorUse use_before = w.use;
     const std::uint64_t faults_before = w.faults;
     w.flags = 0;
-    read_task_file(id, "syscall", text_, sizeof text_);
+    w.files.read(TaskFiles::kSystemCall, text_, sizeof text_);
     w.call = parse_system_call(text_);
-    TaskState task;
-    if (read_task_file(id, "stat", again_, sizeof again_) != 0) task = parse_task_state(again_);
-    w.state = task.state;
-    w.faults = task.major_faults;
+    // A thread that runs has no more to tell: what it faults on is seen when it waits for that.
+    if (w.call.state == SystemCall::State::kRuns) {
+      w.state = 'R';
+    } else if (w.files.read(TaskFiles::kState, again_, sizeof again_) != 0) {
+      const TaskState task = parse_task_state(again_);
+      w.state = task.state;
+      w.faults = task.major_faults;
+    } else {
+      w.state = 0;
+    }
     w.file = recording::GapFile::kNone;
     if (w.call.state == SystemCall::State::kUnknown) {
       g_blind.store(true, std::memory_order_relaxed);
@@ -233,14 +247,14 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t since) noexcep
     // A blocked thread is as it was seen only if it has not run meanwhile.
     const bool blocked = w.call.state == SystemCall::State::kInside ||
                          w.call.state == SystemCall::State::kOutside;
-    ProcessorUse use_after;
-    if (read_task_file(id, "schedstat", again_, sizeof again_) != 0) {
-      use_after = parse_processor_use(again_);
-    }
     if (blocked) {
+      ProcessorUse use_after;
+      if (w.files.read(TaskFiles::kProcessor, again_, sizeof again_) != 0) {
+        use_after = parse_processor_use(again_);
+      }
       bool same = use_after == use;
       if (same && !use.known()) {
-        read_task_file(id, "syscall", again_, sizeof again_);
+        w.files.read(TaskFiles::kSystemCall, again_, sizeof again_);
         same = strcmp(text_, again_) == 0;
       }
       if (!same) {
@@ -266,7 +280,9 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t since) noexcep
     if (!first) {
       changes.run_ns = use.run_ns - use_before.run_ns;
       changes.wait_ns = use.wait_ns - use_before.wait_ns;
-      changes.major_faults = static_cast<std::uint32_t>(w.faults - faults_before);
+      if (faults_before != Watched::kNotTold) {
+        changes.major_faults = static_cast<std::uint32_t>(w.faults - faults_before);
+      }
     }
   }
   // It launches again: then this was no gap.
@@ -300,18 +316,21 @@ void Sampler::run() noexcept {
   t_local.state = &self_;
   gap_since_ = 0;
   for (Watched& w : watched_) w = Watched{};
+  std::uint64_t next_count = 0;
   while (goes_on()) {
     std::uint64_t now = now_ns();
     const Silence silence = listen(now);
     if (!silence.silent) {
-      const std::uint64_t next = silence.since + g_threshold_ns;
-      sleep_until(next > now + g_threshold_ns / 4 ? next : now + g_threshold_ns);
+      sleep_until(now + (g_threshold_ns > kListenEveryNs ? g_threshold_ns : kListenEveryNs));
       continue;
     }
     // The last other thread may be gone: then this one must not be what makes the process one of
     // several threads (Python warns at fork, unshare() fails).
-    const unsigned threads = thread_count();
-    if (threads != 0 && threads <= 2) break;
+    if (now >= next_count) {
+      next_count = now + kCountThreadsEveryNs;
+      const unsigned threads = thread_count();
+      if (threads != 0 && threads <= 2) break;
+    }
     look_at_all(silence, now);
     const std::uint64_t length = now - silence.since;
     std::uint64_t period = length / kPeriodsOfGap;
@@ -320,6 +339,7 @@ void Sampler::run() noexcept {
     now = now_ns();
     sleep_until(now + period);
   }
+  for (Watched& w : watched_) w.files.close();
   self_.writer.close(recording_file());
   t_local.state = nullptr;
 }

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/gaps.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "analysis/thresholds.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using recording::GapFile;
+using recording::GapSample;
+using recording::Recording;
+
+constexpr std::size_t kMaxFrames = 256;
+
+// ---- system calls --------------------------------------------------------------------------------
+
+enum class CallClass : std::uint8_t {
+  kRead, kWrite, kLookUp, kWaitInput, kReceive, kSend, kFutex, kSleep, kSelect, kWaitChild, kMemory,
+};
+struct KnownCall {
+  std::uint16_t number;
+  const char* name;
+  CallClass type;
+};
+// Of x86-64, where alone the library looks into gaps.
+constexpr KnownCall kCalls[] = {
+    {0, "read", CallClass::kRead},
+    {1, "write", CallClass::kWrite},
+    {2, "open", CallClass::kLookUp},
+    {3, "close", CallClass::kLookUp},
+    {4, "stat", CallClass::kLookUp},
+    {5, "fstat", CallClass::kLookUp},
+    {6, "lstat", CallClass::kLookUp},
+    {7, "poll", CallClass::kWaitInput},
+    {9, "mmap", CallClass::kMemory},
+    {10, "mprotect", CallClass::kMemory},
+    {11, "munmap", CallClass::kMemory},
+    {12, "brk", CallClass::kMemory},
+    {17, "pread64", CallClass::kRead},
+    {18, "pwrite64", CallClass::kWrite},
+    {19, "readv", CallClass::kRead},
+    {20, "writev", CallClass::kWrite},
+    {21, "access", CallClass::kLookUp},
+    {23, "select", CallClass::kSelect},
+    {25, "mremap", CallClass::kMemory},
+    {26, "msync", CallClass::kWrite},
+    {28, "madvise", CallClass::kMemory},
+    {35, "nanosleep", CallClass::kSleep},
+    {40, "sendfile", CallClass::kWrite},
+    {42, "connect", CallClass::kReceive},
+    {43, "accept", CallClass::kReceive},
+    {44, "sendto", CallClass::kSend},
+    {45, "recvfrom", CallClass::kReceive},
+    {46, "sendmsg", CallClass::kSend},
+    {47, "recvmsg", CallClass::kReceive},
+    {61, "wait4", CallClass::kWaitChild},
+    {72, "fcntl", CallClass::kLookUp},
+    {73, "flock", CallClass::kLookUp},
+    {74, "fsync", CallClass::kWrite},
+    {75, "fdatasync", CallClass::kWrite},
+    {77, "ftruncate", CallClass::kWrite},
+    {82, "rename", CallClass::kLookUp},
+    {83, "mkdir", CallClass::kLookUp},
+    {87, "unlink", CallClass::kLookUp},
+    {89, "readlink", CallClass::kLookUp},
+    {202, "futex", CallClass::kFutex},
+    {217, "getdents64", CallClass::kLookUp},
+    {230, "clock_nanosleep", CallClass::kSleep},
+    {232, "epoll_wait", CallClass::kWaitInput},
+    {247, "waitid", CallClass::kWaitChild},
+    {257, "openat", CallClass::kLookUp},
+    {262, "newfstatat", CallClass::kLookUp},
+    {270, "pselect6", CallClass::kSelect},
+    {271, "ppoll", CallClass::kWaitInput},
+    {281, "epoll_pwait", CallClass::kWaitInput},
+    {285, "fallocate", CallClass::kWrite},
+    {288, "accept4", CallClass::kReceive},
+    {295, "preadv", CallClass::kRead},
+    {296, "pwritev", CallClass::kWrite},
+    {326, "copy_file_range", CallClass::kWrite},
+    {332, "statx", CallClass::kLookUp},
+};
+
+const KnownCall* known_call(std::uint16_t number) {
+  const auto it = std::lower_bound(std::begin(kCalls), std::end(kCalls), number,
+                                   [](const KnownCall& c, std::uint16_t n) { return c.number < n; });
+  return it == std::end(kCalls) || it->number != number ? nullptr : it;
+}
+
+bool any_frame(const std::vector<SourceLine>& frames, std::string_view file,
+               std::string_view function = {}) {
+  return std::any_of(frames.begin(), frames.end(), [&](const SourceLine& f) {
+    return f.file.ends_with(file) &&
+           (function.empty() || std::string_view(f.function).ends_with(function));
+  });
+}
+
+bool any_name(const std::vector<std::string>& names, std::string_view name) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& n) {
+    return std::string_view(n).substr(0, n.find('(')) == name;
+  });
+}
+
+GapKind kind_in_call(const GapSample& look, const std::vector<SourceLine>& frames) {
+  const KnownCall* call = known_call(look.system_call);
+  if (call == nullptr) return GapKind::kOther;
+  const bool is_stream = look.file == GapFile::kPipe || look.file == GapFile::kSocket ||
+                         look.file == GapFile::kCharacter;
+  const bool waits = call->type == CallClass::kWaitInput || call->type == CallClass::kSelect ||
+                     call->type == CallClass::kFutex || call->type == CallClass::kReceive ||
+                     (call->type == CallClass::kRead && is_stream);
+  if (waits && any_frame(frames, "torch/utils/data/dataloader.py", "_try_get_data")) {
+    return GapKind::kWorkers;
+  }
+  if (call->type == CallClass::kWaitChild || (waits && any_frame(frames, "/subprocess.py"))) {
+    return GapKind::kChild;
+  }
+  switch (call->type) {
+    case CallClass::kRead:
+      return is_stream ? GapKind::kInput : GapKind::kFileRead;
+    case CallClass::kWrite:
+      return is_stream ? GapKind::kOutput : GapKind::kFileWrite;
+    case CallClass::kLookUp:
+      return GapKind::kFileLookUp;
+    case CallClass::kSelect:
+      return look.argument == 0 ? GapKind::kSleep : GapKind::kInput;  // no descriptor to wait for
+    case CallClass::kWaitInput:
+    case CallClass::kReceive:
+      return GapKind::kInput;
+    case CallClass::kSend:
+      return GapKind::kOutput;
+    case CallClass::kFutex:
+      return GapKind::kLock;
+    case CallClass::kSleep:
+      return GapKind::kSleep;
+    case CallClass::kMemory:
+      return GapKind::kMemory;
+    case CallClass::kWaitChild:
+      return GapKind::kChild;
+  }
+  return GapKind::kOther;
+}
+
+// ---- looks over time -------------------------------------------------------------------------------
+
+struct Stretch {
+  std::uint64_t begin_ns, end_ns;
+  const GapSample* look;
+};
+
+// The looks of one silence. Those of one round (all threads) have the same since_ns.
+class Silence {
+ public:
+  explicit Silence(const GapSample* first) : begin_ns_(first->since_ns) {}
+  std::uint64_t begin_ns() const { return begin_ns_; }
+  bool goes_on_with(const GapSample& look) const {
+    return look.since_ns == since_ns_ || look.since_ns == last_ns_;
+  }
+  void add(const GapSample& look) {
+    if (rounds_.empty() || look.since_ns != since_ns_) {
+      rounds_.emplace_back();
+      since_ns_ = look.since_ns;
+    }
+    rounds_.back().push_back(&look);
+    last_ns_ = look.time_ns;
+  }
+
+  // What the thread that ends the silence was seen to do. Where it only waits for work, as autograd's
+  // threads do, what the thread with Python frames does is what it waits for.
+  std::vector<Stretch> stretches(std::uint32_t thread) const {
+    std::vector<Stretch> out;
+    std::uint64_t begin = begin_ns_;
+    for (const auto& round : rounds_) {
+      const GapSample* best = nullptr;
+      for (const GapSample* look : round) {
+        const bool better = best == nullptr ||
+                            (look->python_stack != 0 && best->python_stack == 0) ||
+                            (look->thread_id == thread && best->thread_id != thread &&
+                             (look->python_stack != 0 || best->python_stack == 0));
+        if (better) best = look;
+      }
+      const std::uint64_t time = best->time_ns;
+      if (!out.empty()) {
+        // A thread that has moved may have done so at any time between.
+        const bool unmoved = (best->flags & recording::kGapUnmoved) != 0 &&
+                             best->thread_id == out.back().look->thread_id;
+        const std::uint64_t from = out.back().end_ns;
+        const std::uint64_t change = unmoved ? from : from + (time - std::min(from, time)) / 2;
+        out.back().end_ns = std::max(from, change);
+        begin = out.back().end_ns;
+      }
+      out.push_back({begin, std::max(begin, time), best});
+    }
+    // Until the silence ended, but not for long: the looks may have stopped.
+    if (!out.empty()) {
+      const std::uint64_t last = out.back().look->time_ns - out.back().look->since_ns;
+      out.back().end_ns += std::max<std::uint64_t>(2 * last, kLookReachNs);
+    }
+    return out;
+  }
+
+ private:
+  std::uint64_t begin_ns_, since_ns_ = 0, last_ns_ = 0;
+  std::vector<std::vector<const GapSample*>> rounds_;
+};
+
+std::vector<Silence> silences_of(const Recording& recording) {
+  std::vector<const GapSample*> looks;
+  for (const GapSample& look : recording.gap_samples) looks.push_back(&look);
+  std::stable_sort(looks.begin(), looks.end(), [](const GapSample* a, const GapSample* b) {
+    return a->since_ns < b->since_ns;
+  });
+  std::vector<Silence> out;
+  for (const GapSample* look : looks) {
+    if (out.empty() || !out.back().goes_on_with(*look)) out.emplace_back(look);
+    out.back().add(*look);
+  }
+  return out;
+}
+
+class Finder {
+ public:
+  Finder(const Recording& recording, SourceLines& lines, NativeNames* names)
+      : recording_(recording), lines_(lines), names_(names), silences_(silences_of(recording)) {
+    out_.looks = recording.gap_samples.size();
+  }
+
+  void add(const IdlePiece& piece, std::uint64_t begin, std::uint64_t end, std::uint32_t ender) {
+    out_.ns += end - begin;
+    // The silence that this lies in: the last that begins before its end.
+    auto it = std::partition_point(silences_.begin(), silences_.end(),
+                                   [&](const Silence& s) { return s.begin_ns() < end; });
+    if (it == silences_.begin()) return;
+    --it;
+    for (const Stretch& stretch : it->stretches(ender)) {
+      const std::uint64_t from = std::max(begin, stretch.begin_ns);
+      const std::uint64_t until = std::min(end, stretch.end_ns);
+      if (from < until) add(piece, *stretch.look, until - from);
+    }
+  }
+
+  Gaps finish() {
+    for (auto& [key, row] : rows_) out_.rows.push_back(std::move(row));
+    std::stable_sort(out_.rows.begin(), out_.rows.end(),
+                     [](const GapRow& a, const GapRow& b) { return a.ns > b.ns; });
+    return std::move(out_);
+  }
+
+ private:
+  struct Described {
+    GapKind kind;
+    SourceLine line;
+    std::vector<SourceLine> inner;
+    std::string native;
+  };
+  using Key = std::tuple<IdleClass, GapKind, std::string, int, std::string, std::string>;
+
+  void add(const IdlePiece& piece, const GapSample& look, std::uint64_t ns) {
+    const Described d = describe(look);
+    std::string path;
+    for (const SourceLine& f : d.inner) path += f.file + '\n' + f.function + '\n';
+    const bool in_call = (look.flags & recording::kGapInSystemCall) != 0;
+    const std::string call = in_call ? system_call_name(look.system_call) : std::string();
+    GapRow& row = rows_[{piece.idle, d.kind, d.line.file + '\n' + d.line.function, d.line.line,
+                         path, call}];
+    if (row.looks == 0) {
+      row.kind = d.kind;
+      row.idle = piece.idle;
+      row.line = d.line;
+      row.inner = d.inner;
+      row.native = d.native;
+      row.call = call;
+    }
+    row.ns += ns;
+    ++row.looks;
+    out_.seen_ns += ns;
+    if (row.by_step.empty() || row.by_step.back().first != piece.step) {
+      row.by_step.emplace_back(piece.step, 0);
+    }
+    row.by_step.back().second += ns;
+  }
+
+  Described describe(const GapSample& look) {
+    Described d;
+    const std::vector<SourceLine> frames = lines_.frames(look.python_stack, kMaxFrames);
+    const std::vector<std::string> native = native_of(look.native_stack);
+    d.kind = kind_of(look, frames, native);
+    if (!native.empty()) d.native = native.front();
+    const auto user =
+        std::find_if(frames.begin(), frames.end(), [](const SourceLine& f) { return f.user; });
+    if (user != frames.end()) {
+      d.line = *user;
+    } else if (!frames.empty()) {
+      d.line = frames.front();
+    }
+    // Frames of libraries below the user's: what it called, and what that ended in.
+    const auto below = user == frames.end() ? 0 : user - frames.begin();
+    if (below > 0) d.inner.push_back(frames[static_cast<std::size_t>(below - 1)]);
+    if (below > 1) d.inner.push_back(frames.front());
+    return d;
+  }
+
+  std::vector<std::string> native_of(std::uint32_t stack) {
+    std::vector<std::string> out;
+    if (names_ == nullptr) return out;
+    for (std::uint32_t id = stack; id != 0 && out.size() < kMaxFrames;) {
+      const auto node = recording_.stack_nodes.find(id);
+      if (node == recording_.stack_nodes.end()) break;
+      if (node->second.kind == recording::FrameKind::kNative) {
+        for (const NativeFrame& f : names_->at(node->second.location)) {
+          if (!f.function.empty()) out.push_back(f.function);
+        }
+      }
+      id = node->second.parent;
+    }
+    return out;
+  }
+
+  const Recording& recording_;
+  SourceLines& lines_;
+  NativeNames* names_;
+  std::vector<Silence> silences_;  // by begin
+  std::map<Key, GapRow> rows_;
+  Gaps out_;
+};
+
+bool is_gap(const IdlePiece& piece) {
+  return piece.idle == IdleClass::kStepStart || piece.idle == IdleClass::kHostElsewhere ||
+         piece.idle == IdleClass::kAfterSync;
+}
+
+std::string_view last_part(std::string_view path) {
+  const std::size_t at = path.rfind('/');
+  return at == std::string_view::npos ? path : path.substr(at + 1);
+}
+
+}  // namespace
+
+std::string system_call_name(std::uint16_t number) {
+  const KnownCall* call = known_call(number);
+  return call == nullptr ? fmt::format("system call {}", number) : call->name;
+}
+
+GapKind kind_of(const GapSample& look, const std::vector<SourceLine>& frames,
+                const std::vector<std::string>& native) {
+  const bool in_call = (look.flags & recording::kGapInSystemCall) != 0;
+  if ((look.flags & recording::kGapInterpreter) != 0 || any_name(native, "take_gil")) {
+    return GapKind::kInterpreter;
+  }
+  if (any_name(native, "gc_collect_main") || any_name(native, "_PyGC_Collect")) {
+    return GapKind::kCollector;
+  }
+  if ((look.flags & recording::kGapOutside) != 0) {
+    return look.state == 'D' || look.state == 'S' ? GapKind::kPageFault : GapKind::kOther;
+  }
+  if (in_call) return kind_in_call(look, frames);
+  if (look.state != 'R') return GapKind::kOther;
+  return look.wait_ns > look.run_ns ? GapKind::kNoProcessor : GapKind::kRuns;
+}
+
+Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
+               const std::vector<IdlePiece>& host_pauses, SourceLines& lines, NativeNames* names) {
+  Finder finder(recording, lines, names);
+  // Only while no thread is in a call: else the call is what the device waits for.
+  std::size_t first = 0;
+  for (const IdlePiece& piece : pieces) {
+    if (!is_gap(piece)) continue;
+    const std::uint64_t end = piece.begin_ns + piece.ns;
+    while (first < host_pauses.size() &&
+           host_pauses[first].begin_ns + host_pauses[first].ns <= piece.begin_ns) {
+      ++first;
+    }
+    for (std::size_t i = first; i < host_pauses.size() && host_pauses[i].begin_ns < end; ++i) {
+      const IdlePiece& pause = host_pauses[i];
+      const std::uint64_t from = std::max(piece.begin_ns, pause.begin_ns);
+      const std::uint64_t until = std::min(end, pause.begin_ns + pause.ns);
+      const std::uint32_t ender =
+          pause.call == kNoCall ? 0 : recording.calls[pause.call].thread_id;
+      if (from < until) finder.add(piece, from, until, ender);
+    }
+  }
+  return finder.finish();
+}
+
+const char* gap_title(GapKind kind) {
+  switch (kind) {
+    case GapKind::kNotSeen: return "not looked at";
+    case GapKind::kRuns: return "runs";
+    case GapKind::kNoProcessor: return "waits for a processor";
+    case GapKind::kInterpreter: return "waits for the GIL";
+    case GapKind::kCollector: return "collects garbage";
+    case GapKind::kWorkers: return "waits for a DataLoader worker";
+    case GapKind::kChild: return "waits for a child process";
+    case GapKind::kLock: return "waits for a lock";
+    case GapKind::kSleep: return "sleeps";
+    case GapKind::kPageFault: return "waits for memory (page fault)";
+    case GapKind::kFileRead: return "reads a file";
+    case GapKind::kFileWrite: return "writes a file";
+    case GapKind::kFileLookUp: return "looks up files";
+    case GapKind::kInput: return "waits for input";
+    case GapKind::kOutput: return "writes output";
+    case GapKind::kMemory: return "maps memory";
+    case GapKind::kOther: break;
+  }
+  return "something else";
+}
+
+const char* gap_id(GapKind kind) {
+  switch (kind) {
+    case GapKind::kNotSeen: return "not_seen";
+    case GapKind::kRuns: return "runs";
+    case GapKind::kNoProcessor: return "no_processor";
+    case GapKind::kInterpreter: return "gil";
+    case GapKind::kCollector: return "garbage_collection";
+    case GapKind::kWorkers: return "data_loader_workers";
+    case GapKind::kChild: return "child_process";
+    case GapKind::kLock: return "lock";
+    case GapKind::kSleep: return "sleep";
+    case GapKind::kPageFault: return "page_fault";
+    case GapKind::kFileRead: return "file_read";
+    case GapKind::kFileWrite: return "file_write";
+    case GapKind::kFileLookUp: return "file_look_up";
+    case GapKind::kInput: return "input";
+    case GapKind::kOutput: return "output";
+    case GapKind::kMemory: return "memory_mapping";
+    case GapKind::kOther: break;
+  }
+  return "other";
+}
+
+std::string to_text(const GapRow& row) {
+  std::string text = to_text(row.line);
+  for (const SourceLine& f : row.inner) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : " > ", last_part(f.file), f.function);
+  }
+  return text;
+}
+
+std::string doing_text(const GapRow& row) {
+  return row.call.empty() ? std::string(gap_title(row.kind))
+                          : fmt::format("{} ({})", gap_title(row.kind), row.call);
+}
+
+}  // namespace gpubusy::analysis

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the launching thread did while the device idled and no thread was in a CUDA call, by the
+// looks that the library took at it (docs/gaps.md). ns.
+// Thread-safety: pure functions but for the SourceLines and NativeNames they are given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "analysis/source_lines.hpp"
+#include "analysis/steps.hpp"
+#include "analysis/symbols/native_names.hpp"
+
+namespace gpubusy::analysis {
+
+enum class GapKind : std::uint8_t {
+  kNotSeen,     // no look falls into it
+  kRuns,        // on a processor
+  kNoProcessor,  // ready to run, but all processors it may use were taken
+  kInterpreter,  // waits for the GIL
+  kCollector,   // the interpreter looks for garbage
+  kWorkers,     // waits for a DataLoader's worker
+  kChild,       // waits for a child process
+  kLock,        // waits for another thread
+  kSleep,
+  kPageFault,   // waits for memory to be brought in
+  kFileRead,
+  kFileWrite,
+  kFileLookUp,  // opens, lists or looks up files
+  kInput,       // waits for a pipe, a socket or a terminal
+  kOutput,      // writes to one
+  kMemory,      // in a call that maps or unmaps memory
+  kOther,       // in another system call, or stopped
+};
+
+// A word or two for tables, and a stable id for JSON.
+const char* gap_title(GapKind kind);
+const char* gap_id(GapKind kind);
+
+struct GapRow {
+  GapKind kind = GapKind::kNotSeen;
+  IdleClass idle = IdleClass::kUnknown;
+  SourceLine line;               // innermost line of the user's own code, else of any
+  std::vector<SourceLine> inner;  // library frames called from there: the first and the innermost
+  std::string call;              // system call; empty: in none
+  std::string native;            // innermost native function with a name; empty: not known
+  std::uint64_t ns = 0;
+  std::uint64_t looks = 0;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> by_step;  // step index, ns; by step
+};
+
+struct Gaps {
+  std::vector<GapRow> rows;  // by ns, longest first; without those not seen
+  std::uint64_t ns = 0;      // of all gaps
+  std::uint64_t seen_ns = 0;  // of these, what the rows are about
+  std::uint64_t looks = 0;    // in the whole recording
+};
+
+// `pieces`: idle pieces of the device, or where there are no device times pauses of the host.
+Gaps find_gaps(const recording::Recording& recording, const std::vector<IdlePiece>& pieces,
+               const std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+               NativeNames* names = nullptr);
+
+// "train.py:57 (main) > dataloader.py (__next__) > connection.py (_poll)".
+std::string to_text(const GapRow& row);
+// … "waits for a DataLoader worker (poll)".
+std::string doing_text(const GapRow& row);
+
+// Name of an x86-64 system call; empty: not one of those that are told apart.
+std::string system_call_name(std::uint16_t number);
+// What a look says. `frames`: the Python frames, innermost first; `native`: names, innermost first.
+GapKind kind_of(const recording::GapSample& look, const std::vector<SourceLine>& frames,
+                const std::vector<std::string>& native);
+
+}  // namespace gpubusy::analysis
