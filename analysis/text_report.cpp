@@ -155,23 +155,23 @@ void gaps_table(Page& page, const ProcessReport& p) {
   page.heading(fmt::format("What the host did {}{}",
                            p.has_device_times() ? "in the gaps" : "outside CUDA",
                            p.has_steps() ? ", per step" : ""));
-  Table table({"", "ms", "share", "looks", "where"});
+  Table table({"", "ms", "share", "looks"});
   const auto share = [&](std::uint64_t ns) {
     return percent(static_cast<double>(ns) / static_cast<double>(g.ns));
   };
   // Rows of the same doing at the same place in several classes of idle time are one here.
   struct Sum {
-    std::string doing, where;
+    std::string what;
     std::uint64_t ns, looks;
   };
   std::vector<Sum> sums;
   for (const GapRow& r : g.rows) {
-    const std::string doing = doing_text(r), where = to_text(r);
-    const auto same = std::find_if(sums.begin(), sums.end(), [&](const Sum& s) {
-      return s.doing == doing && s.where == where;
-    });
+    const std::string where = to_text(r);
+    const std::string what = where.empty() ? doing_text(r) : where + ": " + doing_text(r);
+    const auto same =
+        std::find_if(sums.begin(), sums.end(), [&](const Sum& s) { return s.what == what; });
     if (same == sums.end()) {
-      sums.push_back({doing, where, r.ns, r.looks});
+      sums.push_back({what, r.ns, r.looks});
     } else {
       same->ns += r.ns;
       same->looks += r.looks;
@@ -182,19 +182,19 @@ void gaps_table(Page& page, const ProcessReport& p) {
   std::uint64_t shown = 0;
   for (std::size_t i = 0; i < std::min(kTopGaps, sums.size()); ++i) {
     const Sum& s = sums[i];
-    table.add({s.doing, number(ms(s.ns) / steps), share(s.ns),
-               fmt::format("{}", s.looks), printable(s.where)});
+    table.add({printable(s.what), number(ms(s.ns) / steps), share(s.ns),
+               fmt::format("{}", s.looks)});
     shown += s.ns;
   }
   if (g.seen_ns > shown) {
     table.add({fmt::format("{} more", sums.size() - kTopGaps), number(ms(g.seen_ns - shown) / steps),
-               share(g.seen_ns - shown), "", ""});
+               share(g.seen_ns - shown), ""});
   }
   if (g.ns > g.seen_ns) {
     table.add({gap_title(GapKind::kNotSeen), number(ms(g.ns - g.seen_ns) / steps),
-               share(g.ns - g.seen_ns), "", ""});
+               share(g.ns - g.seen_ns), ""});
   }
-  table.print(page, 1);
+  table.print(page);
 }
 
 void tables(Page& page, const ProcessReport& p) {
