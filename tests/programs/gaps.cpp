@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the helper thread that looks into gaps must not change. Each case prints what the program can
+// tell of it; the test compares with and without the library. gaps CASE
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+void launch() { cudaLaunchKernel(reinterpret_cast<const void*>(&launch), 1, 1, nullptr, 0, nullptr); }
+
+void pause_ms(int ms) { usleep(static_cast<useconds_t>(ms) * 1000); }
+
+int threads() {
+  struct stat tasks;
+  return stat("/proc/self/task", &tasks) == 0 ? static_cast<int>(tasks.st_nlink) - 2 : -1;
+}
+
+std::atomic<bool> g_stop{false};
+void* idle(void*) {
+  while (!g_stop.load()) pause_ms(1);
+  return nullptr;
+}
+
+pthread_t start_idle() {
+  pthread_t thread;
+  pthread_create(&thread, nullptr, idle, nullptr);
+  return thread;
+}
+
+// Launches with gaps between: the helper runs from the first one on.
+void run(int rounds = 10, int gap_ms = 15) {
+  for (int i = 0; i < rounds; ++i) {
+    launch();
+    pause_ms(gap_ms);
+  }
+}
+
+int one_thread() {
+  run();
+  std::printf("threads %d\n", threads());
+  return 0;
+}
+
+// The lowest free descriptor is the program's, also while the helper opens files.
+int descriptors() {
+  const pthread_t other = start_idle();
+  run(3);
+  int wrong = 0;
+  const int lowest = dup(0);
+  close(lowest);
+  launch();
+  for (int i = 0; i < 3000; ++i) {
+    const int fd = open("/dev/null", O_RDONLY);
+    wrong += fd != lowest;
+    close(fd);
+    usleep(50);
+  }
+  // A pipe whose writing end is closed is at its end at once.
+  for (int i = 0; i < 200; ++i) {
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK) != 0) return 1;
+    close(ends[1]);
+    char c;
+    wrong += read(ends[0], &c, 1) != 0;
+    close(ends[0]);
+    usleep(100);
+  }
+  std::printf("wrong %d\n", wrong);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
+int close_all() {
+  const pthread_t other = start_idle();
+  run(3);
+  for (int fd = 3; fd < 2000; ++fd) close(fd);
+  char name[] = "/tmp/gaps-XXXXXX";
+  int files[600];
+  const int first = mkstemp(name);
+  unlink(name);
+  for (int& fd : files) fd = dup(first);
+  run(10);
+  struct stat status;
+  fstat(first, &status);
+  std::printf("bytes %lld\n", static_cast<long long>(status.st_size));
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
+// The process ends with its last thread, and as that says.
+void* last(void*) {
+  pause_ms(300);
+  std::puts("last thread");
+  std::fflush(stdout);
+  return nullptr;
+}
+int last_thread() {
+  pthread_t thread;
+  pthread_create(&thread, nullptr, last, nullptr);
+  pthread_detach(thread);
+  run(12);
+  std::atexit([] { std::puts("exit handler"); });
+  std::fflush(stdout);
+  pthread_exit(nullptr);
+}
+
+// Where the last other thread has ended, the helper goes too.
+int alone_again() {
+  const pthread_t other = start_idle();
+  run(12);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  launch();
+  int left = 0;
+  for (int i = 0; i < 3000 && (left = threads()) != 1; ++i) pause_ms(1);
+  std::printf("threads %d\n", left);
+  return 0;
+}
+
+int forks() {
+  const pthread_t other = start_idle();
+  int good = 0;
+  for (int i = 0; i < 200; ++i) {
+    launch();
+    if (i % 10 == 0) pause_ms(5);
+    const pid_t child = fork();
+    if (child == 0) _exit(threads() == 1 ? 7 : 8);
+    int status = 0;
+    // No child of anybody else's.
+    const pid_t ended = waitpid(-1, &status, 0);
+    good += ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 7;
+  }
+  std::printf("good %d\n", good);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
+std::atomic<int> g_signals{0};
+int signals() {
+  const pthread_t other = start_idle();
+  run(3);
+  struct sigaction action = {};
+  action.sa_handler = [](int) { ++g_signals; };
+  sigaction(SIGUSR1, &action, nullptr);
+  for (int i = 0; i < 1000; ++i) kill(getpid(), SIGUSR1);
+  std::printf("signals %d\n", g_signals.load());
+  // All threads take part when ids change: one that does not answer would hang this.
+  std::printf("setuid %d\n", setuid(getuid()));
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
+void* come_and_go(void*) {
+  launch();
+  pause_ms(3);
+  launch();
+  return nullptr;
+}
+int many_threads() {
+  for (int round = 0; round < 60; ++round) {
+    pthread_t threads[8];
+    for (pthread_t& t : threads) pthread_create(&t, nullptr, come_and_go, nullptr);
+    for (pthread_t& t : threads) pthread_join(t, nullptr);
+  }
+  std::puts("end");
+  return 0;
+}
+
+int exec_in_gap() {
+  start_idle();
+  run(5);
+  execl("/bin/echo", "echo", "executed", nullptr);
+  return 1;
+}
+int exit_at_once() {
+  start_idle();
+  run(5);
+  std::puts("leaves");
+  std::fflush(stdout);
+  _exit(9);
+}
+int killed() {
+  start_idle();
+  run(5);
+  std::puts("dies");
+  std::fflush(stdout);
+  raise(SIGKILL);
+  return 0;
+}
+
+// No more threads may be made: the program's own fail as ever, and nothing else changes.
+int no_threads() {
+  const pthread_t other = start_idle();
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_NPROC, &none);
+  run(5);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  std::puts("end");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  static constexpr struct {
+    const char* name;
+    int (*run)();
+  } kCases[] = {
+      {"one_thread", one_thread},     {"descriptors", descriptors}, {"close_all", close_all},
+      {"last_thread", last_thread},   {"alone_again", alone_again}, {"forks", forks},
+      {"signals", signals},           {"many_threads", many_threads}, {"exec_in_gap", exec_in_gap},
+      {"exit_at_once", exit_at_once}, {"killed", killed},           {"no_threads", no_threads},
+  };
+  for (const auto& c : kCases) {
+    if (argc == 2 && std::strcmp(argv[1], c.name) == 0) return c.run();
+  }
+  return 2;
+}
