@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "analysis/coverage.hpp"
+#include "analysis/gaps.hpp"
 #include "analysis/json_text.hpp"
 #include "analysis/names.hpp"
 #include "analysis/ranges.hpp"
@@ -161,7 +162,8 @@ class Writer {
       if (!open) counts_.left_out += rows;
       if (!file_.good()) break;
     }
-    ranges_before(kEver, kEver, open);
+    open = ranges_before(kEver, kEver, open);
+    rows_of_gaps(open);
     footer();
     flush(0);
     return counts_;
@@ -340,6 +342,38 @@ class Writer {
     row_ += ", \"args\": {";
     range_args(range, shown);
     row_ += "}}";
+  }
+
+  // What a launching thread was seen to do while it launched nothing. A look at a thread that had not
+  // run since the one before says nothing new.
+  void rows_of_gaps(bool open) {
+    for (const recording::GapSample& look : recording_.gap_samples) {
+      if (look.time_ns < window_.begin_ns || look.time_ns > window_.end_ns ||
+          (look.flags & recording::kGapUnmoved) != 0 || !file_.good()) {
+        continue;
+      }
+      if (!open) {
+        ++counts_.left_out;
+        continue;
+      }
+      row_.clear();
+      row_comma();
+      row_ += "{\"ph\": \"i\", \"s\": \"t\", \"cat\": \"gap\", \"name\": ";
+      const GapKind kind = kind_of(look, lines_.frames(look.python_stack, kMaxFrames), {});
+      append_json_string(row_, gap_title(kind));
+      row(", \"pid\": {}, \"tid\": {}, \"ts\": ", pid_, look.thread_id);
+      append_ts(row_, look.time_ns);
+      row_ += ", \"args\": {\"looked at before (us)\": ";
+      append_microseconds(row_, look.time_ns - look.since_ns);
+      if ((look.flags & recording::kGapInSystemCall) != 0) {
+        row_ += ", \"system call\": ";
+        append_json_string(row_, system_call_name(look.system_call));
+      }
+      row_ += python_args(look.python_stack);
+      row_ += native_args(look.native_stack);
+      row_ += "}}";
+      open = keep_rows(look.time_ns);
+    }
   }
 
   void range_args(const recording::Range& range, const ShownRange& shown) {

@@ -421,6 +421,22 @@ void RecordingBuilder::dropped(std::uint64_t time, std::uint32_t count) {
   append(thread_, &r, sizeof r);
 }
 
+void RecordingBuilder::gap_sample(std::uint64_t time, std::uint64_t since, GapOptions o) {
+  auto r = record<rec::GapSampleRecord>(rec::RecordType::kGapSample, o.thread ? o.thread : thread_);
+  r.time_ns = time;
+  r.since_ns = since;
+  r.argument = o.argument;
+  r.run_ns = o.run_ns;
+  r.wait_ns = o.wait_ns;
+  r.python_stack = o.python_stack;
+  r.native_stack = o.native_stack;
+  r.system_call = o.system_call;
+  r.state = static_cast<std::uint8_t>(o.state);
+  r.flags = o.flags;
+  r.file = o.file;
+  append(thread_, &r, sizeof r);
+}
+
 void RecordingBuilder::step_edge(std::uint64_t time, std::uint32_t step, rec::StepSource source) {
   auto r = record<rec::StepEdgeRecord>(rec::RecordType::kStepEdge, step);
   r.time_ns = time;

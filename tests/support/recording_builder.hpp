@@ -29,6 +29,16 @@ struct CallOptions {
   std::uint16_t flags = 0;
 };
 
+struct GapOptions {
+  std::uint32_t thread = 0;  // 0: the builder's current thread
+  std::uint32_t python_stack = 0, native_stack = 0;
+  std::uint16_t system_call = 0;
+  std::uint64_t argument = 0, run_ns = 0, wait_ns = 0;
+  char state = 'R';
+  std::uint8_t flags = 0;
+  rec::GapFile file = rec::GapFile::kNone;
+};
+
 struct RangeOptions {
   std::uint32_t thread = 0;  // that began it; 0: the builder's current thread
   std::uint32_t domain = 0, category = 0, category_name = 0, colour = 0, id = 0;
@@ -121,6 +131,7 @@ class RecordingBuilder {
   void overhead(rec::OverheadKind kind, std::uint64_t start, std::uint64_t end,
                 std::uint32_t thread = 0);
   void dropped(std::uint64_t time, std::uint32_t count);
+  void gap_sample(std::uint64_t time, std::uint64_t since, GapOptions options);
   void step_edge(std::uint64_t time, std::uint32_t step,
                  rec::StepSource source = rec::StepSource::kOptimizer);
   void window(rec::WindowEvent event, std::uint64_t time, std::uint32_t index,
