@@ -97,6 +97,24 @@ unsigned thread_count() noexcept {
   return tasks.stx_nlink - 2;
 }
 
+bool has_user_of(std::uint32_t thread_id) noexcept {
+  Path path;
+  path.add("/proc/self/task/").add(thread_id).add("/status");
+  const long fd = syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return true;
+  char text[1024];
+  const long n = syscall(SYS_read, fd, text, sizeof text - 1);
+  syscall(SYS_close, fd);
+  if (n <= 0) return true;
+  text[n] = '\0';
+  const char* uid = strstr(text, "\nUid:\t");
+  if (uid == nullptr) return true;
+  uid += 6;
+  number_at(uid);  // the real one
+  if (*uid == '\t') ++uid;
+  return number_at(uid) == static_cast<std::uint64_t>(syscall(SYS_geteuid));
+}
+
 SystemCall parse_system_call(const char* text) noexcept {
   SystemCall call;
   if (strncmp(text, "running", 7) == 0) {

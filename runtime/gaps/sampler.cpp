@@ -35,6 +35,7 @@ constexpr std::uint64_t kPeriodsOfGap = 4;
 // While there are calls: a shorter gap than this is met by chance only, as often as it is long.
 constexpr std::uint64_t kListenEveryNs = 4'000'000;
 constexpr std::uint64_t kCountThreadsEveryNs = 20'000'000;
+constexpr std::uint64_t kCheckUserEveryNs = 100'000'000;
 // Threads that have long stopped launching are not looked at.
 constexpr std::uint64_t kForgottenNs = 10'000'000'000;
 constexpr int kMaxThreads = 4;
@@ -316,9 +317,15 @@ void Sampler::run() noexcept {
   t_local.state = &self_;
   gap_since_ = 0;
   for (Watched& w : watched_) w = Watched{};
-  std::uint64_t next_count = 0;
+  std::uint64_t next_count = 0, next_user = 0;
   while (goes_on()) {
     std::uint64_t now = now_ns();
+    if (now >= next_user) {
+      // A program that has given up its rights must have no thread that still has them. The next
+      // one is made by a thread that is of the new user.
+      next_user = now + kCheckUserEveryNs;
+      if (!has_user_of(static_cast<std::uint32_t>(getpid()))) break;
+    }
     const Silence silence = listen(now);
     if (!silence.silent) {
       sleep_until(now + (g_threshold_ns > kListenEveryNs ? g_threshold_ns : kListenEveryNs));
@@ -352,7 +359,12 @@ void body() {
 }
 
 void later(Why why, std::uint64_t now) noexcept {
-  g_why.store(why, std::memory_order_relaxed);
+  Why before = Why::kNotTried;
+  // What was looked at for a part of the window is not said to have been missed.
+  if (!g_why.compare_exchange_strong(before, why, std::memory_order_relaxed) &&
+      before != Why::kRuns) {
+    g_why.store(why, std::memory_order_relaxed);
+  }
   g_next_try_ns.store(now + kRetryNs, std::memory_order_relaxed);
 }
 
@@ -373,6 +385,7 @@ void set_up(bool enabled, std::uint64_t threshold_ns) noexcept {
 void recording_begins() noexcept {
   if (!g_enabled) return;
   g_next_try_ns.store(0, std::memory_order_relaxed);
+  g_why.store(Why::kNotTried, std::memory_order_relaxed);
   g_wanted.store(true, std::memory_order_relaxed);
 }
 

@@ -76,6 +76,11 @@ def test_signals_and_change_of_user(case):
     assert plain[0] == b"signals" and plain[2:] == [b"setuid", b"0"]
 
 
+def test_no_thread_keeps_rights_that_were_given_up(case, recorded):
+    assert case("drops_rights").stdout in (b"wrong 0\n", b"not root\n")
+    assert looks(recorded()) > 0
+
+
 @pytest.mark.parametrize("name", ["many_threads", "no_threads"])
 def test_threads(case, name):
     assert case(name).stdout == b"end\n"

@@ -3,6 +3,7 @@
 // What the helper thread that looks into gaps must not change. Each case prints what the program can
 // tell of it; the test compares with and without the library. gaps CASE
 #include <cuda_runtime_api.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace {
 
@@ -166,6 +168,36 @@ int signals() {
   return 0;
 }
 
+// No thread keeps the rights that the process has given up.
+int drops_rights() {
+  if (getuid() != 0) {
+    std::puts("not root");
+    return 0;
+  }
+  const pthread_t other = start_idle();
+  run(5);
+  if (setuid(65534) != 0) return 1;
+  run(20);
+  int wrong = 0;
+  const std::string tasks = "/proc/self/task/";
+  if (DIR* list = opendir(tasks.c_str())) {
+    while (const dirent* task = readdir(list)) {
+      if (task->d_name[0] == '.') continue;
+      char text[2048] = {};
+      FILE* status = fopen((tasks + task->d_name + "/status").c_str(), "r");
+      if (status == nullptr) continue;
+      fread(text, 1, sizeof text - 1, status);
+      fclose(status);
+      wrong += std::strstr(text, "\nUid:\t65534\t65534\t") == nullptr;
+    }
+    closedir(list);
+  }
+  std::printf("wrong %d\n", wrong);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
 void* come_and_go(void*) {
   launch();
   pause_ms(3);
@@ -227,6 +259,7 @@ int main(int argc, char** argv) {
       {"last_thread", last_thread},   {"alone_again", alone_again}, {"forks", forks},
       {"signals", signals},           {"many_threads", many_threads}, {"exec_in_gap", exec_in_gap},
       {"exit_at_once", exit_at_once}, {"killed", killed},           {"no_threads", no_threads},
+      {"drops_rights", drops_rights},
   };
   for (const auto& c : kCases) {
     if (argc == 2 && std::strcmp(argv[1], c.name) == 0) return c.run();
