@@ -335,8 +335,7 @@ void Sampler::run() noexcept {
     // several threads (Python warns at fork, unshare() fails).
     if (now >= next_count) {
       next_count = now + kCountThreadsEveryNs;
-      const unsigned threads = thread_count();
-      if (threads != 0 && threads <= 2) break;
+      if (thread_count() <= 2) break;
     }
     look_at_all(silence, now);
     const std::uint64_t length = now - silence.since;
@@ -427,6 +426,11 @@ void start(std::uint64_t now_ns) noexcept {
   if (!g_wanted.exchange(false, std::memory_order_acquire)) return;
   Why why = Why::kFailed;
   const unsigned threads = thread_count();
+  if (threads == 0) {
+    // Without /proc there is nothing to see.
+    g_why.store(Why::kFailed, std::memory_order_relaxed);
+    return;
+  }
   if (threads == 1) {
     why = Why::kAlone;
   } else if (any_signal_is_blocked()) {

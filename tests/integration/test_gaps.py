@@ -2,7 +2,9 @@
 """The helper thread that looks into gaps: programs do not notice it (tests/programs/gaps.cpp)."""
 
 import json
+import re
 import subprocess
+import sys
 
 import pytest
 
@@ -107,3 +109,66 @@ def test_sleeps_are_named_without_python(case, recorded):
     assert rows[0]["kind"] == "sleep" and rows[0]["system_call"] == "clock_nanosleep"
     # Four whole gaps of 15 ms lie between launches.
     assert sum(r["total_ms"] for r in rows if r["kind"] == "sleep") > 50
+
+
+# Chains of functions that come and go all the time, some of them made anew: f3_0 calls f3_1 …
+STORM = """
+import ctypes, sys, threading, time
+
+class Dim3(ctypes.Structure):
+    _fields_ = [(c, ctypes.c_uint) for c in "xyz"]
+
+launch = ctypes.CDLL(sys.argv[1]).cudaLaunchKernel
+launch.argtypes = [ctypes.c_void_p, Dim3, Dim3, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+one = Dim3(1, 1, 1)
+DEPTH = 6
+
+def make(i):
+    names = {}
+    for d in range(DEPTH):
+        inner = f"f{i}_{d + 1}(n)" if d + 1 < DEPTH else "sum(x * x for x in range(n))"
+        exec(compile(f"def f{i}_{d}(n):\\n    return {inner}\\n", f"/chain/{i}.py", "exec"), names)
+    return names[f"f{i}_0"]
+
+def storm(seconds):
+    end = time.monotonic() + seconds
+    chains = [make(i) for i in range(20)]
+    turn = 0
+    while time.monotonic() < end:
+        for i, chain in enumerate(chains):
+            chain(turn % 50)
+            turn += 1
+        chains[turn // 20 % 20] = make(turn // 20 % 20)
+
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+for _ in range(60):
+    launch(ctypes.cast(launch, ctypes.c_void_p), one, one, None, 0, None)
+    storm(0.05)
+print("end", flush=True)
+"""
+
+
+def test_frames_of_a_thread_that_runs_are_never_mixed_up(
+        programs, run_preloaded, build_dir, clean_environment, tmp_path):
+    script = tmp_path / "storm.py"
+    script.write_text(STORM)
+    result = run_preloaded([sys.executable, script, programs / "libgpubusy_test_toy_cuda.so"],
+                           GPUBUSY_STEP="none")
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"end\n", b"")
+    subprocess.run(
+        [build_dir / "bin" / "gpubusy", "export", "--no-compress", tmp_path / "out"],
+        env=clean_environment, check=True, capture_output=True, timeout=60,
+    )
+    (trace,) = (tmp_path / "out").glob("*.pt.trace.json")
+    in_chain = 0
+    for event in json.loads(trace.read_text())["traceEvents"]:
+        if event.get("cat") != "gap" or "Call stack" not in event["args"]:
+            continue
+        frames = re.findall(r"/chain/(\d+)\.py\((\d+)\): f(\d+)_(\d+)(<locals>)?(?:;|$)",
+                            event["args"]["Call stack"])
+        # Outermost first; inner ones may be left out.
+        frames = [tuple(map(int, f[:4])) for f in reversed(frames)]
+        assert [f[3] for f in frames] == list(range(len(frames))), event
+        assert len({f[0] for f in frames} | {f[2] for f in frames}) <= 1, event
+        in_chain += len(frames) > 1
+    assert in_chain >= 50
