@@ -19,10 +19,21 @@ using recording::Recording;
 
 constexpr std::size_t kMaxFrames = 256;
 
-// ---- system calls --------------------------------------------------------------------------------
+// ---- system calls
+// --------------------------------------------------------------------------------
 
 enum class CallClass : std::uint8_t {
-  kRead, kWrite, kLookUp, kWaitInput, kReceive, kSend, kFutex, kSleep, kSelect, kWaitChild, kMemory,
+  kRead,
+  kWrite,
+  kLookUp,
+  kWaitInput,
+  kReceive,
+  kSend,
+  kFutex,
+  kSleep,
+  kSelect,
+  kWaitChild,
+  kMemory,
 };
 struct KnownCall {
   std::uint16_t number;
@@ -89,8 +100,9 @@ constexpr KnownCall kCalls[] = {
 };
 
 const KnownCall* known_call(std::uint16_t number) {
-  const auto it = std::lower_bound(std::begin(kCalls), std::end(kCalls), number,
-                                   [](const KnownCall& c, std::uint16_t n) { return c.number < n; });
+  const auto it =
+      std::lower_bound(std::begin(kCalls), std::end(kCalls), number,
+                       [](const KnownCall& c, std::uint16_t n) { return c.number < n; });
   return it == std::end(kCalls) || it->number != number ? nullptr : it;
 }
 
@@ -148,7 +160,8 @@ GapKind kind_in_call(const GapSample& look, const std::vector<SourceLine>& frame
   return GapKind::kOther;
 }
 
-// ---- looks over time -------------------------------------------------------------------------------
+// ---- looks over time
+// -------------------------------------------------------------------------------
 
 struct Stretch {
   std::uint64_t begin_ns, end_ns;
@@ -172,8 +185,8 @@ class Silence {
     last_ns_ = look.time_ns;
   }
 
-  // What the thread that ends the silence was seen to do. Where it only waits for work, as autograd's
-  // threads do, what the thread with Python frames does is what it waits for.
+  // What the thread that ends the silence was seen to do. Where it only waits for work, as
+  // autograd's threads do, what the thread with Python frames does is what it waits for.
   std::vector<Stretch> stretches(std::uint32_t thread) const {
     std::vector<Stretch> out;
     std::uint64_t begin = begin_ns_;
@@ -268,8 +281,8 @@ class Finder {
     for (const SourceLine& f : d.inner) path += f.file + '\n' + f.function + '\n';
     const bool in_call = (look.flags & recording::kGapInSystemCall) != 0;
     const std::string call = in_call ? system_call_name(look.system_call) : std::string();
-    GapRow& row = rows_[{piece.idle, d.kind, d.line.file + '\n' + d.line.function, d.line.line,
-                         path, call}];
+    GapRow& row =
+        rows_[{piece.idle, d.kind, d.line.file + '\n' + d.line.function, d.line.line, path, call}];
     if (row.looks == 0) {
       row.kind = d.kind;
       row.idle = piece.idle;
@@ -381,8 +394,7 @@ Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
       const IdlePiece& pause = host_pauses[i];
       const std::uint64_t from = std::max(piece.begin_ns, pause.begin_ns);
       const std::uint64_t until = std::min(end, pause.begin_ns + pause.ns);
-      const std::uint32_t ender =
-          pause.call == kNoCall ? 0 : recording.calls[pause.call].thread_id;
+      const std::uint32_t ender = pause.call == kNoCall ? 0 : recording.calls[pause.call].thread_id;
       if (from < until) finder.add(piece, from, until, ender);
     }
   }
@@ -391,46 +403,80 @@ Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
 
 const char* gap_title(GapKind kind) {
   switch (kind) {
-    case GapKind::kNotSeen: return "not looked at";
-    case GapKind::kRuns: return "runs";
-    case GapKind::kNoProcessor: return "waits for a processor";
-    case GapKind::kInterpreter: return "waits for the GIL";
-    case GapKind::kCollector: return "collects garbage";
-    case GapKind::kWorkers: return "waits for a DataLoader worker";
-    case GapKind::kChild: return "waits for a child process";
-    case GapKind::kLock: return "waits for a lock";
-    case GapKind::kSleep: return "sleeps";
-    case GapKind::kPageFault: return "waits for memory (page fault)";
-    case GapKind::kFileRead: return "reads a file";
-    case GapKind::kFileWrite: return "writes a file";
-    case GapKind::kFileLookUp: return "looks up files";
-    case GapKind::kInput: return "waits for input";
-    case GapKind::kOutput: return "writes output";
-    case GapKind::kMemory: return "maps memory";
-    case GapKind::kOther: break;
+    case GapKind::kNotSeen:
+      return "not looked at";
+    case GapKind::kRuns:
+      return "runs";
+    case GapKind::kNoProcessor:
+      return "waits for a processor";
+    case GapKind::kInterpreter:
+      return "waits for the GIL";
+    case GapKind::kCollector:
+      return "collects garbage";
+    case GapKind::kWorkers:
+      return "waits for a DataLoader worker";
+    case GapKind::kChild:
+      return "waits for a child process";
+    case GapKind::kLock:
+      return "waits for a lock";
+    case GapKind::kSleep:
+      return "sleeps";
+    case GapKind::kPageFault:
+      return "waits for memory (page fault)";
+    case GapKind::kFileRead:
+      return "reads a file";
+    case GapKind::kFileWrite:
+      return "writes a file";
+    case GapKind::kFileLookUp:
+      return "looks up files";
+    case GapKind::kInput:
+      return "waits for input";
+    case GapKind::kOutput:
+      return "writes output";
+    case GapKind::kMemory:
+      return "maps memory";
+    case GapKind::kOther:
+      break;
   }
   return "something else";
 }
 
 const char* gap_id(GapKind kind) {
   switch (kind) {
-    case GapKind::kNotSeen: return "not_seen";
-    case GapKind::kRuns: return "runs";
-    case GapKind::kNoProcessor: return "no_processor";
-    case GapKind::kInterpreter: return "gil";
-    case GapKind::kCollector: return "garbage_collection";
-    case GapKind::kWorkers: return "data_loader_workers";
-    case GapKind::kChild: return "child_process";
-    case GapKind::kLock: return "lock";
-    case GapKind::kSleep: return "sleep";
-    case GapKind::kPageFault: return "page_fault";
-    case GapKind::kFileRead: return "file_read";
-    case GapKind::kFileWrite: return "file_write";
-    case GapKind::kFileLookUp: return "file_look_up";
-    case GapKind::kInput: return "input";
-    case GapKind::kOutput: return "output";
-    case GapKind::kMemory: return "memory_mapping";
-    case GapKind::kOther: break;
+    case GapKind::kNotSeen:
+      return "not_seen";
+    case GapKind::kRuns:
+      return "runs";
+    case GapKind::kNoProcessor:
+      return "no_processor";
+    case GapKind::kInterpreter:
+      return "gil";
+    case GapKind::kCollector:
+      return "garbage_collection";
+    case GapKind::kWorkers:
+      return "data_loader_workers";
+    case GapKind::kChild:
+      return "child_process";
+    case GapKind::kLock:
+      return "lock";
+    case GapKind::kSleep:
+      return "sleep";
+    case GapKind::kPageFault:
+      return "page_fault";
+    case GapKind::kFileRead:
+      return "file_read";
+    case GapKind::kFileWrite:
+      return "file_write";
+    case GapKind::kFileLookUp:
+      return "file_look_up";
+    case GapKind::kInput:
+      return "input";
+    case GapKind::kOutput:
+      return "output";
+    case GapKind::kMemory:
+      return "memory_mapping";
+    case GapKind::kOther:
+      break;
   }
   return "other";
 }

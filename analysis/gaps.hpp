@@ -17,16 +17,16 @@
 namespace gpubusy::analysis {
 
 enum class GapKind : std::uint8_t {
-  kNotSeen,     // no look falls into it
-  kRuns,        // on a processor
+  kNotSeen,      // no look falls into it
+  kRuns,         // on a processor
   kNoProcessor,  // ready to run, but all processors it may use were taken
   kInterpreter,  // waits for the GIL
-  kCollector,   // the interpreter looks for garbage
-  kWorkers,     // waits for a DataLoader's worker
-  kChild,       // waits for a child process
-  kLock,        // waits for another thread
+  kCollector,    // the interpreter looks for garbage
+  kWorkers,      // waits for a DataLoader's worker
+  kChild,        // waits for a child process
+  kLock,         // waits for another thread
   kSleep,
-  kPageFault,   // waits for memory to be brought in
+  kPageFault,  // waits for memory to be brought in
   kFileRead,
   kFileWrite,
   kFileLookUp,  // opens, lists or looks up files
@@ -43,18 +43,18 @@ const char* gap_id(GapKind kind);
 struct GapRow {
   GapKind kind = GapKind::kNotSeen;
   IdleClass idle = IdleClass::kUnknown;
-  SourceLine line;               // innermost line of the user's own code, else of any
+  SourceLine line;                // innermost line of the user's own code, else of any
   std::vector<SourceLine> inner;  // library frames called from there: the first and the innermost
-  std::string call;              // system call; empty: in none
-  std::string native;            // innermost native function with a name; empty: not known
+  std::string call;               // system call; empty: in none
+  std::string native;             // innermost native function with a name; empty: not known
   std::uint64_t ns = 0;
   std::uint64_t looks = 0;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> by_step;  // step index, ns; by step
 };
 
 struct Gaps {
-  std::vector<GapRow> rows;  // by ns, longest first; without those not seen
-  std::uint64_t ns = 0;      // of all gaps
+  std::vector<GapRow> rows;   // by ns, longest first; without those not seen
+  std::uint64_t ns = 0;       // of all gaps
   std::uint64_t seen_ns = 0;  // of these, what the rows are about
   std::uint64_t looks = 0;    // in the whole recording
 };

@@ -182,13 +182,13 @@ void gaps_table(Page& page, const ProcessReport& p) {
   std::uint64_t shown = 0;
   for (std::size_t i = 0; i < std::min(kTopGaps, sums.size()); ++i) {
     const Sum& s = sums[i];
-    table.add({printable(s.what), number(ms(s.ns) / steps), share(s.ns),
-               fmt::format("{}", s.looks)});
+    table.add(
+        {printable(s.what), number(ms(s.ns) / steps), share(s.ns), fmt::format("{}", s.looks)});
     shown += s.ns;
   }
   if (g.seen_ns > shown) {
-    table.add({fmt::format("{} more", sums.size() - kTopGaps), number(ms(g.seen_ns - shown) / steps),
-               share(g.seen_ns - shown), ""});
+    table.add({fmt::format("{} more", sums.size() - kTopGaps),
+               number(ms(g.seen_ns - shown) / steps), share(g.seen_ns - shown), ""});
   }
   if (g.ns > g.seen_ns) {
     table.add({gap_title(GapKind::kNotSeen), number(ms(g.ns - g.seen_ns) / steps),

@@ -541,8 +541,8 @@ std::uint32_t RemoteCodes::intern(DefinitionSink& sink, python::RemoteMemory& me
       memory.forget();
       read_code(memory, *thread.python, f.code, text, scratch);
       // The frame is still there: so the code it holds was alive while it was copied.
-      const bool good = !memory.failed() &&
-                        python::still_there(memory, thread, frames, stack.count, second, max) > depth;
+      const bool good = !memory.failed() && python::still_there(memory, thread, frames, stack.count,
+                                                                second, max) > depth;
       if (good) id = define_code(*t, sink, text);
       if (id != 0) known_[code_bucket_of(f.code) % kKnown] = {f.code, f.fingerprint, id};
     }

@@ -67,7 +67,8 @@ void TaskFiles::open(std::uint32_t thread_id) noexcept {
   for (int i = 0; i < kFiles; ++i) {
     Path path;
     path.add("/proc/self/task/").add(thread_id).add("/").add(kNames[i]);
-    files_[i] = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0));
+    files_[i] =
+        static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0));
   }
 }
 
@@ -167,11 +168,16 @@ recording::GapFile kind_of_descriptor(std::uint32_t thread_id, std::uint64_t des
     return GapFile::kNone;
   }
   switch (found.stx_mode & S_IFMT) {
-    case S_IFREG: return GapFile::kFile;
-    case S_IFIFO: return GapFile::kPipe;
-    case S_IFSOCK: return GapFile::kSocket;
-    case S_IFCHR: return GapFile::kCharacter;
-    default: return GapFile::kOther;
+    case S_IFREG:
+      return GapFile::kFile;
+    case S_IFIFO:
+      return GapFile::kPipe;
+    case S_IFSOCK:
+      return GapFile::kSocket;
+    case S_IFCHR:
+      return GapFile::kCharacter;
+    default:
+      return GapFile::kOther;
   }
 }
 
@@ -189,8 +195,10 @@ bool takes_descriptor(std::uint16_t system_call) noexcept {
     case SYS_fdatasync:
     case SYS_ftruncate:
     case SYS_flock:
-    case SYS_getdents64: return true;
-    default: return false;
+    case SYS_getdents64:
+      return true;
+    default:
+      return false;
   }
 }
 

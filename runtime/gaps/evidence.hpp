@@ -30,8 +30,8 @@ class TaskFiles {
 // How many threads this process has; 0: not told.
 unsigned thread_count() noexcept;
 
-// Whether the calling thread is still of the same effective user as that one; libc's setuid() changes
-// the threads that libc knows. True where it is not told.
+// Whether the calling thread is still of the same effective user as that one; libc's setuid()
+// changes the threads that libc knows. True where it is not told.
 bool has_user_of(std::uint32_t thread_id) noexcept;
 
 struct SystemCall {

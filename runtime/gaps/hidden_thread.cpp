@@ -23,8 +23,8 @@
 namespace gpubusy::runtime::gaps {
 namespace {
 
-// In this order in memory. Thread-local storage of what is loaded at the start lies below the thread
-// control block (x86-64).
+// In this order in memory. Thread-local storage of what is loaded at the start lies below the
+// thread control block (x86-64).
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kStack = 256 * 1024;
 constexpr std::size_t kStorage = 64 * 1024;
@@ -34,7 +34,7 @@ constexpr std::size_t kRegion = kPage + kStack + kStorage + kControl;
 constinit std::atomic<char*> g_region{nullptr};  // stays mapped: the next one uses it again
 constinit std::atomic<int> g_id{0};              // cleared by the kernel when the thread has ended
 constinit std::atomic<bool> g_starting{false};
-constinit std::atomic<int> g_ready{0};           // a futex
+constinit std::atomic<int> g_ready{0};  // a futex
 using Body = void (*)();
 constinit Body g_body = nullptr;
 constinit int g_keep = -1;
@@ -100,7 +100,8 @@ bool close_range_of(unsigned first, unsigned last) noexcept {
 
 // Before Linux 5.9.
 bool close_listed(int keep) noexcept {
-  const long list = syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/fd", O_RDONLY | O_DIRECTORY, 0);
+  const long list =
+      syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/fd", O_RDONLY | O_DIRECTORY, 0);
   if (list < 0) return false;
   struct Entry {  // linux_dirent64
     std::uint64_t inode, offset;

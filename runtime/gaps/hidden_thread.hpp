@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A thread that libc knows nothing of, in the program's address space but with descriptors of its
-// own. So it is not counted where a program ends with its last thread, changes no descriptor numbers
-// and is not reached by a program that closes them all; starting it calls no malloc and takes no
-// lock. All signals are blocked in it for ever.
+// own. So it is not counted where a program ends with its last thread, changes no descriptor
+// numbers and is not reached by a program that closes them all; starting it calls no malloc and
+// takes no lock. All signals are blocked in it for ever.
 //
 // What runs in it: system calls, memory that cannot fault, mutexes that are held for moments. No
 // malloc, no locale (printf, strtol), no pthread_create or _key functions, no dlopen.
@@ -19,7 +19,7 @@ enum class Started : std::uint8_t {
   kStillRuns,    // the one before has not quite ended
   kUnsupported,  // this architecture, or a libc that is not known
   kNoMemory,
-  kRefused,      // by the system: a limit on threads, a sandbox
+  kRefused,  // by the system: a limit on threads, a sandbox
 };
 
 // Runs `body`, once at a time per process; `keep` is the descriptor that stays open. Waits, for a

@@ -51,7 +51,7 @@ constinit bool g_enabled = false;
 constinit std::uint64_t g_threshold_ns = 0;
 constinit std::atomic<std::uint64_t> g_next_try_ns{0};
 constinit std::atomic<Why> g_why{Why::kNotTried};
-constinit std::atomic<bool> g_blind{false};  // /proc does not tell what a thread does
+constinit std::atomic<bool> g_blind{false};      // /proc does not tell what a thread does
 constinit std::atomic<std::uint32_t> g_said{0};  // bits of Why, and kSaidBlind
 
 constexpr std::uint32_t kSaidBlind = 1u << 31;
@@ -103,7 +103,8 @@ class Sampler {
     return mode() == Mode::kRecording && recording_file().is_writable();
   }
   void look_at_all(const Silence& silence, std::uint64_t now) noexcept;
-  void look(ThreadState& thread, Watched& watched, std::uint64_t time, std::uint64_t since) noexcept;
+  void look(ThreadState& thread, Watched& watched, std::uint64_t time,
+            std::uint64_t since) noexcept;
   void read_stacks(ThreadState& thread, Watched& watched) noexcept;
   Watched& watched_of(std::uint32_t thread_id) noexcept;
   void write(const Watched& w, std::uint64_t time, std::uint64_t since,
@@ -112,7 +113,7 @@ class Sampler {
   ThreadState self_;
   RemoteCodes* codes_ = nullptr;
   native::ThreadStack* native_ = nullptr;
-  std::uint64_t gap_since_ = 0;   // of the gap in hand
+  std::uint64_t gap_since_ = 0;  // of the gap in hand
   std::uint64_t last_look_ns_ = 0;
   Watched watched_[kMaxThreads];
   char text_[1024], again_[1024];
@@ -194,8 +195,7 @@ void Sampler::read_stacks(ThreadState& thread, Watched& w) noexcept {
   w.flags &= static_cast<std::uint8_t>(~recording::kGapTorn);
   const python::Interpreter* python = python::ready_interpreter();
   const std::uintptr_t state = thread.gap.python_state.load(std::memory_order_relaxed);
-  if (python != nullptr && state != 0 && codes_ != nullptr &&
-      configuration().python_stacks != 0) {
+  if (python != nullptr && state != 0 && codes_ != nullptr && configuration().python_stacks != 0) {
     const python::RemoteThread who{python, reinterpret_cast<const char*>(state),
                                    thread.gap.ident.load(std::memory_order_relaxed)};
     python::RemoteStack stack = python::walk_remote(memory_, who, frames_, second_, kMaxPython);
@@ -217,7 +217,8 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
   using recording::GapSampleRecord;
   const std::uint32_t id = w.thread_id;
   ProcessorUse use;
-  if (w.files.read(TaskFiles::kProcessor, text_, sizeof text_) != 0) use = parse_processor_use(text_);
+  if (w.files.read(TaskFiles::kProcessor, text_, sizeof text_) != 0)
+    use = parse_processor_use(text_);
   GapSampleRecord changes{};
   const bool unmoved = w.seen && use.known() && use == w.use && w.state != 'R' && w.state != 0 &&
                        w.call.state != SystemCall::State::kRuns;
@@ -246,8 +247,8 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
     }
     read_stacks(thread, w);
     // A blocked thread is as it was seen only if it has not run meanwhile.
-    const bool blocked = w.call.state == SystemCall::State::kInside ||
-                         w.call.state == SystemCall::State::kOutside;
+    const bool blocked =
+        w.call.state == SystemCall::State::kInside || w.call.state == SystemCall::State::kOutside;
     if (blocked) {
       ProcessorUse use_after;
       if (w.files.read(TaskFiles::kProcessor, again_, sizeof again_) != 0) {
@@ -400,8 +401,9 @@ void recording_ended() noexcept {
                "gpubusy does not make it one of several.");
       break;
     case Why::kSignals:
-      say_once(bit,
-               "What the host does in gaps was not looked at: the launching threads block signals.");
+      say_once(
+          bit,
+          "What the host does in gaps was not looked at: the launching threads block signals.");
       break;
     case Why::kFailed:
       say_once(bit,

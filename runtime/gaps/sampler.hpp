@@ -4,9 +4,9 @@
 //
 // A helper thread (hidden_thread.hpp) runs while a window is recorded. Once no launching thread has
 // made a call for GPUBUSY_GAP_THRESHOLD, it looks at each of them now and then: what the kernel
-// tells (state, system call, processor time, faults), the Python frames and, of a blocked thread, the
-// native ones. No signal, no ptrace, nothing is stopped: what a thread changes under the look is
-// noticed and left out.
+// tells (state, system call, processor time, faults), the Python frames and, of a blocked thread,
+// the native ones. No signal, no ptrace, nothing is stopped: what a thread changes under the look
+// is noticed and left out.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@ void start(std::uint64_t now_ns) noexcept;
 void note_python_state(ThreadState& thread) noexcept;
 inline void begin_call(ThreadState& thread) noexcept {
   thread.gap.begin_call();
-  if (thread.gap.wants_python_state()) [[unlikely]] note_python_state(thread);
+  if (thread.gap.wants_python_state()) [[unlikely]]
+    note_python_state(thread);
 }
 
 void forget_after_fork() noexcept;

@@ -13,7 +13,7 @@ namespace gpubusy::runtime::gaps {
 struct Slot {
   // End of the thread's last recorded call, CLOCK_MONOTONIC ns; kInCall while it is in one.
   std::atomic<std::uint64_t> quiet_since{kInCall};
-  std::atomic<bool> launches{false};  // it has asked the device for work
+  std::atomic<bool> launches{false};            // it has asked the device for work
   std::atomic<std::uintptr_t> python_state{0};  // PyThreadState, perhaps freed by now; 0: none
   std::atomic<std::uint64_t> ident{0};          // pthread_self(), by which that is checked
   std::uint32_t calls = 0;                      // the thread's own

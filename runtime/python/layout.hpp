@@ -166,14 +166,15 @@ template <FrameStyle kStyle, class Visitor, class Memory>
                                   (reinterpret_cast<std::intptr_t>(code) + l.adaptive);
       // Not traceable yet: Python's own tracebacks leave such a frame out. The prologue is short,
       // so the code object need not be touched for most frames.
-      const bool incomplete = offset < 64 && owner != kOwnedByGenerator &&
-                              offset < 2 * std::int64_t{memory.template load<int>(code, l.first_traceable)};
+      const bool incomplete =
+          offset < 64 && owner != kOwnedByGenerator &&
+          offset < 2 * std::int64_t{memory.template load<int>(code, l.first_traceable)};
       if (!incomplete &&
           visitor.frame(f, code, static_cast<std::int32_t>(offset)) == Visit::kStop) {
         return;
       }
-      if (kStyle == FrameStyle::kEntryFlag && memory.template load<std::uint8_t>(f, l.is_entry) != 0 &&
-          cframe != nullptr) {
+      if (kStyle == FrameStyle::kEntryFlag &&
+          memory.template load<std::uint8_t>(f, l.is_entry) != 0 && cframe != nullptr) {
         visitor.entry(reinterpret_cast<std::uintptr_t>(cframe));
         cframe = word(cframe, l.cframe_previous);
       }
@@ -211,11 +212,13 @@ template <class Memory>
                                                         Memory& memory) noexcept {
   if (l.version != 0) {
     const auto first = memory.template load<std::uint32_t>(code, l.first_line);
-    return (std::uint64_t{first} << 32 | memory.template load<std::uint32_t>(code, l.version)) | 1u << 31;
+    return (std::uint64_t{first} << 32 | memory.template load<std::uint32_t>(code, l.version)) |
+           1u << 31;
   }
   const auto* name = memory.template load<const char*>(code, l.name);
   std::uint64_t h = memory.template load<std::uint32_t>(code, l.first_line) * 0x9e3779b97f4a7c15ull;
-  h ^= memory.template load<std::uint64_t>(code, kObjectSize);  // 3.11: number of instructions; else counts
+  h ^= memory.template load<std::uint64_t>(
+      code, kObjectSize);  // 3.11: number of instructions; else counts
   h ^= memory.template load<std::uint64_t>(code, l.file);
   h ^= memory.template load<std::uint64_t>(code, l.line_table) * 7;
   h ^= memory.template load<std::uint64_t>(name, kStringHash) * 3;

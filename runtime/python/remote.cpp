@@ -34,7 +34,8 @@ bool RemoteMemory::copy(std::uintptr_t address, void* out, std::size_t size) noe
   while (size != 0 && !failed_) {
     const std::size_t within = address % kLine;
     const std::size_t part = kLine - within < size ? kLine - within : size;
-    const char* line = ++reads_ > kMaxReads || address < kLine ? nullptr : line_at(address - within);
+    const char* line =
+        ++reads_ > kMaxReads || address < kLine ? nullptr : line_at(address - within);
     if (line == nullptr) {
       failed_ = true;
       break;
@@ -91,7 +92,8 @@ int look(RemoteMemory& memory, const RemoteThread& thread, RemoteFrame* out, int
   return collector.count;
 }
 
-// The innermost frame of a thread that runs has moved on within a function; it is another place then.
+// The innermost frame of a thread that runs has moved on within a function; it is another place
+// then.
 bool is_same(const RemoteFrame& a, const RemoteFrame& b) noexcept {
   return a.code == b.code && a.frame == b.frame && a.offset == b.offset &&
          a.fingerprint == b.fingerprint;

@@ -62,9 +62,9 @@ struct RemoteThread {
   std::uint64_t ident;
 };
 
-// The frames that were there at two looks, innermost first; where the two differ, the outer ones that
-// did not change meanwhile, and `torn` says so. `cut`: there were more than `max`. `second` is room
-// for `max` frames.
+// The frames that were there at two looks, innermost first; where the two differ, the outer ones
+// that did not change meanwhile, and `torn` says so. `cut`: there were more than `max`. `second` is
+// room for `max` frames.
 struct RemoteStack {
   int count = 0;
   bool torn = false;
@@ -73,7 +73,8 @@ struct RemoteStack {
 RemoteStack walk_remote(RemoteMemory& memory, const RemoteThread& thread, RemoteFrame* frames,
                         RemoteFrame* second, int max) noexcept;
 
-// Another look, after codes were copied: how many of the outermost of `count` frames are still there.
+// Another look, after codes were copied: how many of the outermost of `count` frames are still
+// there.
 int still_there(RemoteMemory& memory, const RemoteThread& thread, const RemoteFrame* frames,
                 int count, RemoteFrame* second, int max) noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the helper thread that looks into gaps must not change. Each case prints what the program can
-// tell of it; the test compares with and without the library. gaps CASE
+// What the helper thread that looks into gaps must not change. Each case prints what the program
+// can tell of it; the test compares with and without the library. gaps CASE
 #include <cuda_runtime_api.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,7 +20,9 @@
 
 namespace {
 
-void launch() { cudaLaunchKernel(reinterpret_cast<const void*>(&launch), 1, 1, nullptr, 0, nullptr); }
+void launch() {
+  cudaLaunchKernel(reinterpret_cast<const void*>(&launch), 1, 1, nullptr, 0, nullptr);
+}
 
 void pause_ms(int ms) { usleep(static_cast<useconds_t>(ms) * 1000); }
 
@@ -255,10 +257,18 @@ int main(int argc, char** argv) {
     const char* name;
     int (*run)();
   } kCases[] = {
-      {"one_thread", one_thread},     {"descriptors", descriptors}, {"close_all", close_all},
-      {"last_thread", last_thread},   {"alone_again", alone_again}, {"forks", forks},
-      {"signals", signals},           {"many_threads", many_threads}, {"exec_in_gap", exec_in_gap},
-      {"exit_at_once", exit_at_once}, {"killed", killed},           {"no_threads", no_threads},
+      {"one_thread", one_thread},
+      {"descriptors", descriptors},
+      {"close_all", close_all},
+      {"last_thread", last_thread},
+      {"alone_again", alone_again},
+      {"forks", forks},
+      {"signals", signals},
+      {"many_threads", many_threads},
+      {"exec_in_gap", exec_in_gap},
+      {"exit_at_once", exit_at_once},
+      {"killed", killed},
+      {"no_threads", no_threads},
       {"drops_rights", drops_rights},
   };
   for (const auto& c : kCases) {

@@ -14,8 +14,8 @@ namespace gpubusy::runtime::gaps {
 namespace {
 
 TEST(GapEvidence, SystemCall) {
-  const SystemCall call = parse_system_call(
-      "202 0x7f10 0x189 0x0 0x0 0x0 0xffffffff 0x7ffe34a1b2c0 0x7f575eeed545\n");
+  const SystemCall call =
+      parse_system_call("202 0x7f10 0x189 0x0 0x0 0x0 0xffffffff 0x7ffe34a1b2c0 0x7f575eeed545\n");
   EXPECT_EQ(call.state, SystemCall::State::kInside);
   EXPECT_EQ(call.number, 202);
   EXPECT_EQ(call.argument, 0x7f10u);

@@ -12,10 +12,10 @@
 namespace gpubusy::analysis {
 namespace {
 
-using ::testing::HasSubstr;
 using recording::GapFile;
 using recording::GapSample;
 using testing::GapOptions;
+using ::testing::HasSubstr;
 using testing::RecordingBuilder;
 
 constexpr std::uint64_t kMs = 1'000'000;
@@ -153,7 +153,8 @@ TEST(Gaps, ALookStandsForItsTime) {
   s.b.gap_sample(s.begin(1) + 90 * kMs, s.begin(1) + 60 * kMs, runs);
   const Gaps gaps = s.gaps();
   EXPECT_EQ(gaps.looks, 4u);
-  EXPECT_NEAR(ns_of(gaps, 57, GapKind::kSleep), 51 * kMs, 2 * kMs);  // 1 ms of it in the step before
+  EXPECT_NEAR(ns_of(gaps, 57, GapKind::kSleep), 51 * kMs,
+              2 * kMs);  // 1 ms of it in the step before
   EXPECT_NEAR(ns_of(gaps, 60, GapKind::kRuns), 50 * kMs, 2 * kMs);
   EXPECT_NEAR(gaps.ns - gaps.seen_ns, 100 * kMs, 2 * kMs);  // the first step's gap
 }
