@@ -148,6 +148,7 @@ Json idle_rows(const std::vector<IdleRow>& rows) {
     const IdleRow& r = rows[i];
     out.push_back({{"class", idle_id(r.idle)},
                    {"total_ms", ms(r.ns)},
+                   {"cause", cause_id(r.cause)},
                    {"pieces", r.pieces},
                    {"steps", r.by_step.size()},
                    {"host_outside_cuda", r.outside},
@@ -293,7 +294,20 @@ Json json(const ProcessReport& p) {
                         {"failed", s.allocations.failed},
                         {"host_ms", ms(s.allocations.host_ns)},
                         {"idle_ms", ms(s.allocations.idle_ns)},
-                        {"line", json(s.allocations.line)}};
+                        {"line", json(s.allocations.line)},
+                        {"pinned_host_ms", ms(s.allocations.pinned_host_ns)},
+                        {"pinned_idle_ms", ms(s.allocations.pinned_idle_ns)},
+                        {"pinned_line", json(s.allocations.pinned_line)}};
+  out["small_copies"] = {{"count", s.small_copies.count},
+                         {"bytes", s.small_copies.bytes},
+                         {"host_ms_without_kernel", ms(s.small_copies.idle_ns)},
+                         {"line", json(s.small_copies.line)}};
+  out["device_copies"] = {{"count", s.concurrency.device_copies},
+                          {"device_ms", ms(s.concurrency.device_copy_ns)},
+                          {"line", json(s.concurrency.device_copy_line)}};
+  out["pinned_copies"] = {{"device_ms", ms(s.concurrency.pinned_copy_ns)},
+                          {"device_ms_without_kernel", ms(s.concurrency.copy_alone_ns)},
+                          {"line", json(s.concurrency.copy_line)}};
   out["launches"] = s.launches;
   out["graph_launches"] = s.graph_launches;
   out["median_kernel_us"] = static_cast<double>(s.median_kernel_ns) / 1e3;

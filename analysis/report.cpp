@@ -12,6 +12,7 @@
 
 #include "analysis/api.hpp"
 #include "analysis/names.hpp"
+#include "analysis/ranks.hpp"
 #include "analysis/thresholds.hpp"
 #include "analysis/verdict.hpp"
 
@@ -414,6 +415,7 @@ SessionReport analyse(const recording::Session& session) {
                      };
                      return key(a) < key(b);
                    });
+  compare_ranks(out);
   return out;
 }
 

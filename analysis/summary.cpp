@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "analysis/line_vote.hpp"
 #include "analysis/names.hpp"
 #include "analysis/thresholds.hpp"
 
@@ -46,37 +47,16 @@ std::uint64_t median_of(std::vector<std::uint64_t>& values) {
   return *middle;
 }
 
-// Adds up weights by stack id; the line with the largest sum is the answer.
-class LineVote {
- public:
-  void add(std::uint32_t stack, std::uint64_t weight) {
-    if (stack != 0) weights_[stack] += weight;
-  }
-  SourceLine winner(SourceLines& lines) const {
-    std::map<std::uint32_t, std::uint64_t> by_line;
-    std::uint32_t best = 0;
-    std::uint64_t most = 0;
-    for (const auto& [stack, weight] : weights_) {
-      const std::uint32_t id = lines.id_of(stack);
-      if (id == 0) continue;
-      const std::uint64_t sum = by_line[id] += weight + 1;
-      if (sum > most) {
-        most = sum;
-        best = id;
-      }
-    }
-    return lines.line(best);
-  }
-
- private:
-  std::map<std::uint32_t, std::uint64_t> weights_;
-};
-
 class Summariser {
  public:
   Summariser(const Recording& recording, const Timeline& timeline, const std::vector<Step>& steps,
              const DeviceSteps& device, SourceLines& lines)
-      : recording_(recording), timeline_(timeline), steps_(steps), device_(device), lines_(lines) {
+      : recording_(recording),
+        timeline_(timeline),
+        steps_(steps),
+        device_(device),
+        lines_(lines),
+        causes_(recording, timeline, steps, lines) {
     const auto found = timeline.devices.find(device.device);
     if (found != timeline.devices.end()) line_ = &found->second;
   }
@@ -85,7 +65,11 @@ class Summariser {
     for (std::uint32_t i = 0; i < recording_.calls.size(); ++i) {
       const Call& call = recording_.calls[i];
       const std::uint32_t step = step_at(steps_, call.start_ns);
+      follow_small_copy(i, call, step);
       if (step != kNoCall) one(i, call, step);
+    }
+    for (auto& [thread, open] : small_copy_) {
+      if (open.call != kNoCall) end_small_copy(open, open.end_ns);
     }
     finish_copies();
     finish_kernels();
@@ -95,6 +79,13 @@ class Summariser {
     out_.pauses = rows_of(host_pauses);
     finish_waits();
     out_.allocations.line = allocation_lines_.winner(lines_);
+    out_.allocations.pinned_line = pinning_lines_.winner(lines_);
+    out_.small_copies.line = small_copy_lines_.winner(lines_);
+    if (hiccups_.count * kFewHiccups <= out_.small_copies.count) {
+      out_.small_copies.idle_ns += hiccups_.idle_ns;
+    }
+    out_.concurrency =
+        concurrency_of(recording_, timeline_, steps_, device_.device, lines_);
     out_.median_kernel_ns = median_of(kernel_lengths_);
     out_.median_launch_gap_ns = median_of(launch_gaps_);
     return std::move(out_);
@@ -106,6 +97,10 @@ class Summariser {
     MemoryKind kind;
     bool asynchronous;
     auto operator<=>(const CopyKey&) const = default;
+  };
+  struct SmallCopy {
+    std::uint32_t call = kNoCall;
+    std::uint64_t end_ns = 0;
   };
   struct LastLaunch {
     std::uint64_t start_ns;
@@ -139,11 +134,11 @@ class Summariser {
         break;
       case Category::kHostAlloc:
         ++out_.allocations.host_allocs;
-        allocation(call);
+        pinning(call);
         break;
       case Category::kHostFree:
         ++out_.allocations.host_frees;
-        allocation(call);
+        pinning(call);
         break;
       default:
         break;
@@ -154,6 +149,7 @@ class Summariser {
   void launch(std::uint32_t index, const Call& call, std::uint32_t step) {
     if (!wants_device_work(call)) return;
     ++out_.launches;
+    ++launches_at_[lines_.id_of(call.python_stack)];
     const bool graph = call.category == Category::kGraphLaunch;
     out_.graph_launches += graph;
     const auto [last, fresh] = last_launch_.try_emplace(call.thread_id);
@@ -228,6 +224,49 @@ class Summariser {
     allocation_lines_.add(call.python_stack, host_ns);
   }
 
+  void pinning(const Call& call) {
+    Allocations& a = out_.allocations;
+    const std::uint64_t host_ns = call.end_ns - call.start_ns;
+    a.pinned_host_ns += host_ns;
+    a.pinned_idle_ns += host_ns - (line_ ? covered(line_->busy, call.start_ns, call.end_ns) : 0);
+    pinning_lines_.add(call.python_stack, host_ns);
+  }
+
+  // A small copy takes the host from its call to the next one of the thread: what the framework does
+  // for it lies between. A wait for the copy belongs to it.
+  void follow_small_copy(std::uint32_t index, const Call& call, std::uint32_t step) {
+    SmallCopy& open = small_copy_[call.thread_id];
+    if (open.call != kNoCall) {
+      if (call.category == Category::kSync) {
+        open.end_ns = call.end_ns;
+        return;
+      }
+      const std::uint64_t pause = call.start_ns > open.end_ns ? call.start_ns - open.end_ns : 0;
+      if (pause >= kLaunchPauseNs && call.python_stack != 0 &&
+          call.python_stack == recording_.calls[open.call].python_stack) {
+        ++hiccups_.count;
+        hiccups_.idle_ns +=
+            pause - (line_ ? covered(line_->kernel_busy, open.end_ns, call.start_ns) : 0);
+      }
+      end_small_copy(open, pause < kLaunchPauseNs ? open.end_ns + pause : open.end_ns);
+    }
+    const bool small = step != kNoCall && call.category == Category::kCopy && !has_failed(call) &&
+                       call.copy.direction == CopyDirection::kHostToDevice &&
+                       call.copy.bytes <= kSmallCopyBytes &&
+                       !(call.flags & recording::kCallCaptured);
+    if (small) open = {index, call.end_ns};
+  }
+
+  void end_small_copy(SmallCopy& open, std::uint64_t end_ns) {
+    const Call& call = recording_.calls[std::exchange(open.call, kNoCall)];
+    const std::uint64_t idle_ns =
+        end_ns - call.start_ns - (line_ ? covered(line_->kernel_busy, call.start_ns, end_ns) : 0);
+    ++out_.small_copies.count;
+    out_.small_copies.bytes += call.copy.bytes;
+    out_.small_copies.idle_ns += idle_ns;
+    small_copy_lines_.add(call.python_stack, idle_ns);
+  }
+
   WaitRow& wait_row(std::uint32_t index, const Call& call) {
     const std::uint32_t line = lines_.id_of(stack_from(index, 1));
     const auto [it, fresh] = waits_.try_emplace({line, call.api});
@@ -256,6 +295,28 @@ class Summariser {
       if (call.thread_id == thread && call.python_stack != 0) return call.python_stack;
     }
     return 0;
+  }
+
+  // A stretch may end (or begin) with a call of a helper's thread, such as a loader's that pins memory:
+  // the lines are then those of the thread that asked for the work behind it.
+  void use_launching_thread(const IdlePiece& piece, std::uint32_t& after, std::uint32_t& before) {
+    if (piece.next_op == kNoCall) return;
+    const std::uint32_t asker = timeline_.ops[piece.next_op].call;
+    const std::uint32_t thread = recording_.calls[asker].thread_id;
+    if (before != 0 && !lines_.line(before).user && recording_.calls[piece.call].thread_id != thread) {
+      const std::uint32_t line = lines_.id_of(stack_from(asker, 1));
+      if (line != 0) before = line;
+    }
+    if (after == 0 || lines_.line(after).user ||
+        recording_.calls[piece.before_call].thread_id == thread) {
+      return;
+    }
+    for (std::uint32_t i = piece.before_call, n = 0; i > 0 && n < kCallsToSearch; --i, ++n) {
+      if (recording_.calls[i].thread_id != thread) continue;
+      const std::uint32_t line = lines_.id_of(stack_from(i, -1));
+      if (line != 0) after = line;
+      return;
+    }
   }
 
   // Whether the work that ended a pause brings data: a copy from the host, or one close behind.
@@ -346,7 +407,7 @@ class Summariser {
   }
 
   std::vector<IdleRow> rows_of(const std::vector<IdlePiece>& pieces) {
-    using Key = std::tuple<IdleClass, bool, bool, std::uint32_t, std::uint32_t>;
+    using Key = std::tuple<IdleClass, Cause, bool, bool, std::uint32_t, std::uint32_t>;
     struct Entry {
       IdleRow row;
       std::uint16_t api = 0;
@@ -356,13 +417,16 @@ class Summariser {
     for (const IdlePiece& piece : pieces) {
       const bool outside = piece.host == HostState::kOutside && piece.idle != IdleClass::kQueued &&
                            piece.idle != IdleClass::kUnknown;
-      const std::uint32_t after = outside ? lines_.id_of(stack_from(piece.before_call, -1)) : 0;
-      const std::uint32_t before = lines_.id_of(stack_from(piece.call, 1));
+      std::uint32_t after = outside ? lines_.id_of(stack_from(piece.before_call, -1)) : 0;
+      std::uint32_t before = lines_.id_of(stack_from(piece.call, 1));
+      if (outside) use_launching_thread(piece, after, before);
       const bool input = outside && brings_input(piece.next_op);
-      Entry& entry = rows[{piece.idle, outside, input, after, before}];
+      const Cause cause = causes_.of_piece(piece);
+      Entry& entry = rows[{piece.idle, cause, outside, input, after, before}];
       IdleRow& row = entry.row;
       if (row.pieces == 0) {
         row.idle = piece.idle;
+        row.cause = cause;
         row.outside = outside;
         row.input_copy = input;
         row.region = {lines_.line(after), lines_.line(before)};
@@ -385,6 +449,12 @@ class Summariser {
     std::vector<IdleRow> out;
     for (auto& [key, entry] : rows) {
       if (!entry.one_api) entry.row.call.clear();
+      IdleRow& row = entry.row;
+      const std::uint32_t after = std::get<4>(key), before = std::get<5>(key);
+      if (row.cause == Cause::kNone && row.idle == IdleClass::kHostElsewhere && after == before &&
+          after != 0 && launches_at_[after] >= kFewHiccups * row.pieces) {
+        row.cause = Cause::kSeries;
+      }
       out.push_back(std::move(entry.row));
     }
     std::stable_sort(out.begin(), out.end(),
@@ -408,6 +478,7 @@ class Summariser {
   const std::vector<Step>& steps_;
   const DeviceSteps& device_;
   SourceLines& lines_;
+  Causes causes_;
   const DeviceLine* line_ = nullptr;
   Summary out_;
   std::map<std::uint16_t, CallRow> calls_;
@@ -416,7 +487,10 @@ class Summariser {
   std::map<std::pair<std::uint32_t, std::uint16_t>, WaitRow> waits_;  // by line id and api
   std::unordered_map<std::uint32_t, LastLaunch> last_launch_;
   std::vector<std::uint64_t> kernel_lengths_, launch_gaps_;
-  LineVote allocation_lines_;
+  std::unordered_map<std::uint32_t, SmallCopy> small_copy_;  // by thread: the last call, if it is one
+  SmallCopies hiccups_;  // long pauses from small copy to small copy of one line
+  std::unordered_map<std::uint32_t, std::uint64_t> launches_at_;  // by line id
+  LineVote allocation_lines_, pinning_lines_, small_copy_lines_;
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/causes.hpp"
+#include "analysis/concurrency.hpp"
 #include "analysis/source_lines.hpp"
 #include "analysis/steps.hpp"
 
@@ -51,6 +53,7 @@ struct CallRow {
 // Idle time of one class by the line or region of code that it goes back to.
 struct IdleRow {
   IdleClass idle = IdleClass::kUnknown;
+  Cause cause = Cause::kNone;
   Region region;            // outside CUDA: between two calls; else `before` is the call's line
   bool outside = false;     // the host was outside CUDA
   bool input_copy = false;  // the work behind it was, or began with, a copy from the host
@@ -72,10 +75,19 @@ struct WaitRow {
 
 struct Allocations {
   std::uint64_t device_allocs = 0, device_frees = 0, host_allocs = 0, host_frees = 0;
-  std::uint64_t host_ns = 0;  // in all of them
+  std::uint64_t host_ns = 0;  // in those of the device
   std::uint64_t failed = 0;   // device allocations that failed
   std::uint64_t idle_ns = 0;  // device idle meanwhile
   SourceLine line;            // where most of the time was spent
+  std::uint64_t pinned_host_ns = 0, pinned_idle_ns = 0;  // of pinned host memory, as above
+  SourceLine pinned_line;
+};
+
+// Copies of at most kSmallCopyBytes to the device.
+struct SmallCopies {
+  std::uint64_t count = 0, bytes = 0;
+  std::uint64_t idle_ns = 0;  // the host with them while no kernel runs
+  SourceLine line;            // where most of that was spent
 };
 
 struct Summary {
@@ -87,6 +99,8 @@ struct Summary {
   std::vector<IdleRow> pauses;  // the host outside CUDA, whether the device idled or not; as idle
   std::vector<WaitRow> waits;   // by host_ns, longest first
   Allocations allocations;
+  SmallCopies small_copies;
+  Concurrency concurrency;
   std::uint64_t launches = 0;  // kernels and graphs launched
   std::uint64_t graph_launches = 0;
   std::uint64_t kernel_ns = 0;  // sum over kernels, not union

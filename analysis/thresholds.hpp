@@ -4,6 +4,7 @@
 // docs/verdict.md explains them to users: keep both in step.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gpubusy::analysis {
@@ -40,6 +41,17 @@ inline constexpr std::uint64_t kClockPieceNs = 50'000'000;
 // The work right behind a pause decides what the pause was for: a batch's copy may come behind a
 // memset or a small kernel (zero_grad, a counter), not behind a whole forward pass.
 inline constexpr int kWorkBehindPause = 4;
+
+// Copies down and up again of at least this size are data that the host computes on; less is a count
+// or a loss.
+inline constexpr std::uint64_t kCpuPartBytes = 4u << 10;
+
+// How many frames of a stack are searched for a library that tells what the program does.
+inline constexpr std::size_t kMaxFramesForCause = 64;
+
+// A long pause inside a series of launches (or copies) from one line is a hiccup of that series, such
+// as losing the processor, if it is one in so many or fewer.
+inline constexpr std::uint64_t kFewHiccups = 20;
 
 // A prelude's first steps hold imports, warm-up and autotuning.
 inline constexpr std::uint32_t kPreludeWarmupSteps = 1;
@@ -85,6 +97,33 @@ inline constexpr std::uint64_t kSmallCopyBytes = 64u << 10;
 // cudaMalloc, cudaFree, cudaHostAlloc… in a steady state: a caching allocator makes none.
 inline constexpr double kAllocationShare = 0.02;
 inline constexpr double kAllocationsPerStep = 1.0;
+
+// So many small copies per step can be packed into one; fewer are a batch of a few tensors.
+inline constexpr double kSmallCopiesPerStep = 20;
+inline constexpr double kSmallCopiesShare = 0.05;
+
+// Saving, logging, evaluating, a part of the model on the CPU, a wait for another rank.
+inline constexpr double kCauseShare = 0.05;
+
+// A rank that waits at most this share of what another waits in collectives is waited for.
+inline constexpr double kSlowRankRest = 0.5;
+
+// Pinned copies while no kernel runs.
+inline constexpr double kCopyAloneShare = 0.05;
+
+// Device time in copies within the device: below, a program copies what it has to.
+inline constexpr double kDeviceCopyShare = 0.10;
+
+// A second stream of small kernels this busy is worth running beside the first …
+inline constexpr double kSerialStreamShare = 0.10;
+// … and does not, if less than this of it overlaps.
+inline constexpr double kSerialOverlap = 0.10;
+
+// Steps in which the device waits for input at least this share of the longest such wait are
+// stalled; few and evenly spaced, at least three of them, they are the beginnings of epochs.
+inline constexpr double kStallOfLongest = 0.35;
+inline constexpr std::size_t kFewestStalls = 3;
+inline constexpr double kShareInStalls = 0.75;
 
 // Idle in other CUDA calls (module loading, stream creation…).
 inline constexpr double kBlockedShare = 0.03;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -133,11 +134,85 @@ std::string cost_text(const Finding& finding, const ProcessReport& report) {
                      percent(finding.share_of_step.maximum));
 }
 
-std::optional<Finding> data_starvation(const ProcessReport& report) {
-  const auto rows = rows_where(report, [](const IdleRow& row) {
-    return row.outside && (row.idle == IdleClass::kStepStart ||
-                           (row.idle == IdleClass::kHostElsewhere && row.input_copy));
+std::vector<const IdleRow*> starved_rows(const ProcessReport& report) {
+  return rows_where(report, [](const IdleRow& row) {
+    const bool input = row.cause == Cause::kLoading || row.cause == Cause::kLoaderQueue;
+    return (row.cause == Cause::kNone || input) && row.outside &&
+           (input || row.idle == IdleClass::kStepStart ||
+            (row.idle == IdleClass::kHostElsewhere && row.input_copy));
   });
+}
+
+// The steps that stall for input as one does whose loader begins anew: few, evenly spaced, and with
+// most of the time. Empty: there is no such pattern.
+std::vector<std::uint32_t> stalled_steps(const ProcessReport& report) {
+  std::map<std::uint32_t, std::uint64_t> by_step;
+  std::uint64_t total = 0, input = 0, longest = 0;
+  for (const IdleRow* row : starved_rows(report)) {
+    input += row->input_copy ? row->ns : 0;
+    for (const auto& [step, ns] : row->by_step) {
+      total += ns;
+      longest = std::max(longest, by_step[step] += ns);
+    }
+  }
+  std::vector<std::uint32_t> stalled;
+  std::uint64_t in_stalls = 0;
+  for (const auto& [step, ns] : by_step) {
+    if (static_cast<double>(ns) < kStallOfLongest * static_cast<double>(longest)) continue;
+    stalled.push_back(step);
+    in_stalls += ns;
+  }
+  const bool few = static_cast<double>(stalled.size()) <
+                   kStarvationSteps * static_cast<double>(report.steps.size());
+  if (!report.has_steps() || !few || stalled.size() < kFewestStalls || input * 2 < total ||
+      static_cast<double>(in_stalls) < kShareInStalls * static_cast<double>(total)) {
+    return {};
+  }
+  for (std::size_t i = 2; i < stalled.size(); ++i) {
+    if (stalled[i] - stalled[i - 1] != stalled[1] - stalled[0]) return {};
+  }
+  return stalled;
+}
+
+// Rows of processes being started, which a loader does at the begin of an epoch.
+std::vector<const IdleRow*> worker_start_rows(const ProcessReport& report) {
+  return rows_where(report, [](const IdleRow& row) { return row.cause == Cause::kWorkerStart; });
+}
+
+std::optional<Finding> worker_restart(const ProcessReport& report) {
+  const std::vector<std::uint32_t> stalled = stalled_steps(report);
+  auto rows = worker_start_rows(report);
+  if (stalled.empty()) {
+    Finding alone;
+    add_numbers(alone, report, rows);
+    if (alone.share < kStarvationShare) return std::nullopt;
+  }
+  for (const IdleRow* row : starved_rows(report)) rows.push_back(row);
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kStarvationShare) return std::nullopt;
+  set_region(finding, rows);
+  finding.id = "worker_restart";
+  finding.title = "The GPU waits for input each time the data loader begins anew";
+  finding.evidence = fmt::format("Idle {:.1f} ms in all ({:.1f} %), up to {:.1f} ms in a step.",
+                                 ms(finding.total_ns), percent(finding.share),
+                                 finding.ms_of_step.maximum);
+  if (!stalled.empty()) {
+    finding.evidence += fmt::format(
+        " Nearly all of it in every {}. step ({} of {}), before a copy from the host: an even distance "
+        "is what epochs have.",
+        stalled[1] - stalled[0], stalled.size(), report.steps.size());
+  }
+  add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kStepStart; });
+  finding.cure =
+      "DataLoader(persistent_workers=True), or one iterator over several epochs (a sampler that "
+      "does not end); if workers are kept already, prepare the first batch before the epoch ends.";
+  return finding;
+}
+
+std::optional<Finding> data_starvation(const ProcessReport& report) {
+  const auto rows = starved_rows(report);
+  if (worker_restart(report)) return std::nullopt;
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kStarvationShare) return std::nullopt;
@@ -172,7 +247,7 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
 
 std::optional<Finding> host_elsewhere(const ProcessReport& report) {
   const auto rows = rows_where(report, [](const IdleRow& row) {
-    return row.idle == IdleClass::kHostElsewhere && !row.input_copy;
+    return row.cause == Cause::kNone && row.idle == IdleClass::kHostElsewhere && !row.input_copy;
   });
   Finding finding;
   add_numbers(finding, report, rows);
@@ -189,8 +264,9 @@ std::optional<Finding> host_elsewhere(const ProcessReport& report) {
 }
 
 std::optional<Finding> synchronisation(const ProcessReport& report) {
-  const auto rows =
-      rows_where(report, [](const IdleRow& row) { return row.idle == IdleClass::kAfterSync; });
+  const auto rows = rows_where(report, [](const IdleRow& row) {
+    return row.cause == Cause::kNone && row.idle == IdleClass::kAfterSync;
+  });
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kSyncShare) return std::nullopt;
@@ -271,8 +347,10 @@ std::optional<Finding> pageable_copies(const ProcessReport& report) {
 }
 
 std::optional<Finding> launch_bound(const ProcessReport& report) {
-  const auto rows =
-      rows_where(report, [](const IdleRow& row) { return row.idle == IdleClass::kLaunch; });
+  const auto rows = rows_where(report, [](const IdleRow& row) {
+    return row.cause == Cause::kSeries ||
+           (row.cause == Cause::kNone && row.idle == IdleClass::kLaunch);
+  });
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kLaunchBoundShare) return std::nullopt;
@@ -296,7 +374,7 @@ std::optional<Finding> launch_bound(const ProcessReport& report) {
 std::optional<Finding> allocation_churn(const ProcessReport& report) {
   const Allocations& a = report.summary.allocations;
   const Per per(report);
-  const std::uint64_t count = a.device_allocs + a.device_frees + a.host_allocs + a.host_frees;
+  const std::uint64_t count = a.device_allocs + a.device_frees;
   const double share = report.share(a.host_ns);
   if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep)) {
     return std::nullopt;
@@ -311,10 +389,9 @@ std::optional<Finding> allocation_churn(const ProcessReport& report) {
   finding.before = a.line;
   finding.where = to_text(a.line);
   finding.evidence = fmt::format(
-      "{} cudaMalloc, {} cudaFree, {} pinned allocations, {} pinned frees{} take {:.2f} ms of the "
-      "host ({:.1f} %); the GPU is idle for {:.2f} ms of that.",
-      count_text(per.count_of(a.device_allocs)), count_text(per.count_of(a.device_frees)),
-      count_text(per.count_of(a.host_allocs)), count_text(per.count_of(a.host_frees)), per.word,
+      "{} cudaMalloc, {} cudaFree{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
+      "ms of that.",
+      count_text(per.count_of(a.device_allocs)), count_text(per.count_of(a.device_frees)), per.word,
       per.ms_of(a.host_ns), percent(share), per.ms_of(a.idle_ns));
   if (a.failed) finding.evidence += fmt::format(" {} allocations failed.", a.failed);
   finding.cure =
@@ -324,14 +401,160 @@ std::optional<Finding> allocation_churn(const ProcessReport& report) {
   return finding;
 }
 
+std::optional<Finding> pinning_churn(const ProcessReport& report) {
+  const Allocations& a = report.summary.allocations;
+  const Per per(report);
+  const std::uint64_t count = a.host_allocs + a.host_frees;
+  const double share = report.share(a.pinned_host_ns);
+  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep) ||
+      share < kAllocationShare) {
+    return std::nullopt;
+  }
+  Finding finding;
+  finding.id = "pinning_churn";
+  finding.title = report.has_steps() ? "Host memory is pinned and released in every step"
+                                     : "Pinning host memory takes time";
+  finding.total_ns = a.pinned_idle_ns;
+  finding.share = report.share(a.pinned_idle_ns);
+  finding.before = a.pinned_line;
+  finding.where = to_text(a.pinned_line);
+  finding.evidence = fmt::format(
+      "{} pinnings, {} releases{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
+      "ms of that.",
+      count_text(per.count_of(a.host_allocs)), count_text(per.count_of(a.host_frees)), per.word,
+      per.ms_of(a.pinned_host_ns), percent(share), per.ms_of(a.pinned_idle_ns));
+  finding.cure =
+      "Pin once: one buffer from before the loop that is used again, or "
+      "DataLoader(pin_memory=True), which pins in a thread of its own and keeps the memory.";
+  return finding;
+}
+
+std::optional<Finding> small_copies(const ProcessReport& report) {
+  const SmallCopies& c = report.summary.small_copies;
+  const Per per(report);
+  if (c.count == 0 || (report.has_steps() && per.count_of(c.count) < kSmallCopiesPerStep) ||
+      report.share(c.idle_ns) < kSmallCopiesShare) {
+    return std::nullopt;
+  }
+  Finding finding;
+  finding.id = "small_copies";
+  finding.title = "Many small copies to the GPU, where one would do";
+  finding.total_ns = c.idle_ns;
+  finding.share = report.share(c.idle_ns);
+  finding.before = c.line;
+  finding.where = to_text(c.line);
+  finding.evidence = fmt::format(
+      "{} copies{} of {:.1f} kB on average take the host {:.2f} ms ({:.1f} %) while no kernel runs: "
+      "{:.1f} us each, with what the framework does for it.",
+      count_text(per.count_of(c.count)), per.word,
+      static_cast<double>(c.bytes) / static_cast<double>(c.count) / 1e3, per.ms_of(c.idle_ns),
+      percent(finding.share), static_cast<double>(c.idle_ns) / static_cast<double>(c.count) / 1e3);
+  finding.cure =
+      "Put them into one tensor on the host (torch.cat, torch.stack, a collate function), copy that, "
+      "and split it on the GPU.";
+  return finding;
+}
+
+std::optional<Finding> device_copies(const ProcessReport& report) {
+  const Concurrency& c = report.summary.concurrency;
+  Finding finding;
+  finding.total_ns = c.device_copy_ns;
+  finding.share = report.share(c.device_copy_ns);
+  if (finding.share < kDeviceCopyShare) return std::nullopt;
+  const Per per(report);
+  finding.id = "device_copies";
+  finding.title = "The GPU copies its own memory: clones, or layouts that change";
+  finding.before = c.device_copy_line;
+  finding.where = to_text(c.device_copy_line);
+  finding.evidence = fmt::format(
+      "{} copies within the device{} take {:.2f} ms of it ({:.1f} %), layout changes "
+      "(.contiguous()) among them.",
+      count_text(per.count_of(c.device_copies)), per.word, per.ms_of(c.device_copy_ns),
+      percent(finding.share));
+  finding.cure =
+      "No .clone() of what is not changed; one memory layout throughout (channels_last for "
+      "convolutions), so that no .contiguous() copies.";
+  return finding;
+}
+
+// What samples, stacks or copies tell of the host while the GPU idles: one finding for each cause.
+struct CauseText {
+  Cause cause;
+  const char* id;
+  const char* title;
+  const char* evidence;
+  const char* cure;
+};
+constexpr CauseText kCauseTexts[] = {
+    {Cause::kCheckpoint, "checkpoint", "The GPU waits while the program saves its state",
+     "with the host in torch.save or the like, or right behind a call from there",
+     "Save less often, or save a copy from a thread (torch.distributed.checkpoint.async_save), and to "
+     "a fast local disk first."},
+    {Cause::kLogging, "logging", "The GPU waits while the program logs or prints",
+     "with the host in a logging library or formatting a tensor, or right behind a call from there",
+     "Log every N steps; keep values on the GPU until then (.detach()); let a queue write "
+     "(logging.handlers.QueueHandler)."},
+    {Cause::kEvaluation, "evaluation", "The GPU waits during evaluation",
+     "with the host in a function that is called as evaluations are",
+     "Evaluate less often; compute metrics on the GPU and read them once at the end."},
+    {Cause::kCpuPart, "cpu_part_of_model", "A part of the model runs on the CPU",
+     "between a copy of results to the host and a copy back, in mid-step",
+     "Move that part to the GPU; if an operator has no GPU form, put it at one end of the model."},
+    {Cause::kCollective, "collective_wait", "The GPU waits for other ranks",
+     "with the host in a collective of torch.distributed",
+     "Find the slowest rank (record all ranks into one directory), or use NCCL, which does not wait "
+     "on the host."},
+    {Cause::kInterpreter, "gil_contention", "Another Python thread holds the interpreter's lock",
+     "with the launching thread waiting for the lock (GIL)",
+     "Move that thread's work to another process, or into code that releases the lock (numpy, native "
+     "code)."},
+    {Cause::kNoProcessor, "no_processor", "The launching thread is ready but has no processor",
+     "with the launching thread waiting for a processor",
+     "Run fewer busy threads and processes than there are processors: fewer DataLoader workers, "
+     "torch.set_num_threads(1) in each; or ask for more processors."},
+    {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
+     "with the host in a garbage collection",
+     "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection every "
+     "N steps."},
+};
+
+std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& text) {
+  auto rows = rows_where(report, [&](const IdleRow& row) { return row.cause == text.cause; });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kCauseShare) return std::nullopt;
+  // A region says more than the line of a wait before it.
+  std::stable_partition(rows.begin(), rows.end(), [](const IdleRow* row) { return row->outside; });
+  set_region(finding, rows);
+  finding.id = text.id;
+  finding.title = text.title;
+  finding.evidence = fmt::format("Idle {:.1f} ms in all ({:.1f} %)", ms(finding.total_ns),
+                                 percent(finding.share));
+  if (report.has_steps()) {
+    finding.evidence += fmt::format(", in {} of {} steps, up to {:.1f} ms in one", finding.steps,
+                                    report.steps.size(), finding.ms_of_step.maximum);
+  }
+  finding.evidence += fmt::format(", {}.", text.evidence);
+  finding.cure = text.cure;
+  return finding;
+}
+
+template <std::size_t kIndex>
+std::optional<Finding> cause_finding(const ProcessReport& report) {
+  return of_cause(report, kCauseTexts[kIndex]);
+}
+
 std::optional<Finding> blocked_calls(const ProcessReport& report) {
-  const auto rows =
-      rows_where(report, [](const IdleRow& row) { return row.idle == IdleClass::kBlockedCall; });
+  const auto rows = rows_where(report, [](const IdleRow& row) {
+    return row.cause == Cause::kNone && row.idle == IdleClass::kBlockedCall;
+  });
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kBlockedShare) return std::nullopt;
-  // Where allocation explains it, allocation_churn has said so.
-  if (report.summary.allocations.idle_ns * 2 > finding.total_ns && allocation_churn(report)) {
+  // Where allocation explains it, another finding has said so.
+  const Allocations& a = report.summary.allocations;
+  if ((a.idle_ns + a.pinned_idle_ns) * 2 > finding.total_ns &&
+      (allocation_churn(report) || pinning_churn(report))) {
     return std::nullopt;
   }
   set_region(finding, rows);
@@ -398,6 +621,56 @@ std::optional<Finding> copy_bound(const ProcessReport& report) {
   return finding;
 }
 
+std::optional<Finding> copies_not_overlapped(const ProcessReport& report) {
+  const Concurrency& c = report.summary.concurrency;
+  Finding finding;
+  finding.total_ns = c.copy_alone_ns;
+  finding.share = report.share(c.copy_alone_ns);
+  // Where copies take most of the time, moving less comes first.
+  if (finding.share < kCopyAloneShare || report.kernel_busy_ns == 0 || copy_bound(report)) {
+    return std::nullopt;
+  }
+  const Per per(report);
+  finding.id = "copies_not_overlapped";
+  finding.title = "Asynchronous copies do not overlap with kernels";
+  finding.before = c.copy_line;
+  finding.where = to_text(c.copy_line);
+  finding.evidence = fmt::format(
+      "Copies from pinned memory take {:.2f} ms of the GPU{}; for {:.2f} ms of that ({:.1f} %) no "
+      "kernel runs, so kernels wait for them.",
+      per.ms_of(c.pinned_copy_ns), per.word, per.ms_of(c.copy_alone_ns), percent(finding.share));
+  finding.cure =
+      "Copy the next batch on a stream of its own while this one is computed (torch.cuda.Stream, "
+      "wait_stream, record_stream), or send smaller types.";
+  return finding;
+}
+
+std::optional<Finding> serial_streams(const ProcessReport& report) {
+  const Concurrency& c = report.summary.concurrency;
+  const std::uint64_t second = c.small_kernel_ns[1];
+  Finding finding;
+  finding.total_ns = second - std::min(second, c.small_overlap_ns);
+  finding.share = report.share(finding.total_ns);
+  if (finding.share < kSerialStreamShare ||
+      static_cast<double>(c.small_overlap_ns) >= kSerialOverlap * static_cast<double>(second)) {
+    return std::nullopt;
+  }
+  const Per per(report);
+  finding.id = "serial_streams";
+  finding.title = "Two streams of small kernels take turns";
+  finding.before = c.stream_line;
+  finding.where = to_text(c.stream_line);
+  finding.evidence = fmt::format(
+      "Kernels that leave half of the GPU empty or more run on two streams, {:.2f} ms and {:.2f} ms{}, "
+      "and for {:.2f} ms at once. Side by side they would save up to {:.1f} %.",
+      per.ms_of(c.small_kernel_ns[0]), per.ms_of(second), per.word, per.ms_of(c.small_overlap_ns),
+      percent(finding.share));
+  finding.cure =
+      "If neither needs the other's result, remove the wait between them (wait_stream, wait_event, "
+      "synchronize, work on the default stream); else use one stream.";
+  return finding;
+}
+
 std::optional<Finding> gpu_busy(const ProcessReport& report) {
   if (report.share(report.busy_ns) < kBusyShare || copies_fill_busy_time(report)) {
     return std::nullopt;
@@ -456,15 +729,30 @@ struct Rule {
   bool needs_device_times;
   std::optional<Finding> (*find)(const ProcessReport&);
 };
+static_assert(std::size(kCauseTexts) == 8);
 constexpr Rule kRules[] = {
+    {kCauseTexts[0].id, true, cause_finding<0>},
+    {kCauseTexts[1].id, true, cause_finding<1>},
+    {kCauseTexts[2].id, true, cause_finding<2>},
+    {kCauseTexts[3].id, true, cause_finding<3>},
+    {kCauseTexts[4].id, true, cause_finding<4>},
+    {kCauseTexts[5].id, true, cause_finding<5>},
+    {kCauseTexts[6].id, true, cause_finding<6>},
+    {kCauseTexts[7].id, true, cause_finding<7>},
+    {"worker_restart", true, worker_restart},
     {"data_starvation", true, data_starvation},
     {"synchronisation", true, synchronisation},
     {"pageable_copies", true, pageable_copies},
     {"launch_bound", true, launch_bound},
+    {"small_copies", true, small_copies},
     {"allocation_churn", true, allocation_churn},
+    {"pinning_churn", true, pinning_churn},
     {"blocked_calls", true, blocked_calls},
     {"host_elsewhere", true, host_elsewhere},
     {"copy_bound", true, copy_bound},
+    {"copies_not_overlapped", true, copies_not_overlapped},
+    {"device_copies", true, device_copies},
+    {"serial_streams", true, serial_streams},
     {"gpu_busy", true, gpu_busy},
     {"unknown", true, unknown_time},
     {"host_outside", false, host_outside},
