@@ -67,18 +67,27 @@ bool told_by_calls(Cause cause) {
   return cause == Cause::kCheckpoint || cause == Cause::kLogging || cause == Cause::kEvaluation;
 }
 
-// What outweighs that the host had waited before: the time would have been lost without the wait too.
-bool outweighs_wait(Cause cause) {
-  return told_by_calls(cause) || cause == Cause::kCollective;
-}
+// What outweighs that the host had waited before: the time would have been lost without the wait
+// too.
+bool outweighs_wait(Cause cause) { return told_by_calls(cause) || cause == Cause::kCollective; }
 
 }  // namespace
 
 const char* cause_id(Cause cause) {
-  static constexpr std::array<const char*, kCauses> kIds = {
-      "none",    "checkpoint",   "logging",     "evaluation",   "collective",
-      "workers", "loading",      "loader_queue", "interpreter", "no_processor",
-      "garbage_collection", "series", "small_copies", "cpu_part"};
+  static constexpr std::array<const char*, kCauses> kIds = {"none",
+                                                            "checkpoint",
+                                                            "logging",
+                                                            "evaluation",
+                                                            "collective",
+                                                            "workers",
+                                                            "loading",
+                                                            "loader_queue",
+                                                            "interpreter",
+                                                            "no_processor",
+                                                            "garbage_collection",
+                                                            "series",
+                                                            "small_copies",
+                                                            "cpu_part"};
   return kIds[static_cast<std::size_t>(cause)];
 }
 
@@ -144,8 +153,8 @@ Cause Causes::of_sample(const GapSample& sample) {
   return cause == Cause::kNone && ready ? Cause::kNoProcessor : cause;
 }
 
-// What the thread was seen doing for most of the piece. A thread without Python frames, as autograd's
-// are, only waits for the one that has some, unless it is held up itself.
+// What the thread was seen doing for most of the piece. A thread without Python frames, as
+// autograd's are, only waits for the one that has some, unless it is held up itself.
 Cause Causes::of_samples(const IdlePiece& piece, std::uint32_t thread) {
   const std::uint64_t begin = piece.begin_ns, end = piece.begin_ns + piece.ns;
   const bool outside = piece.host == HostState::kOutside;
@@ -160,8 +169,8 @@ Cause Causes::of_samples(const IdlePiece& piece, std::uint32_t thread) {
   for (; sample != recording_.gap_samples.end() && sample->since_ns < end; ++sample) {
     if (sample->time_ns < silence) continue;
     // A look stands for what follows until the next one, but not for long.
-    const auto next = std::find_if(
-        std::next(sample), recording_.gap_samples.end(), [&](const GapSample& s) {
+    const auto next =
+        std::find_if(std::next(sample), recording_.gap_samples.end(), [&](const GapSample& s) {
           return s.thread_id == sample->thread_id || s.time_ns > sample->time_ns + kLookReachNs;
         });
     std::uint64_t until = sample->time_ns + kLookReachNs;
@@ -236,8 +245,8 @@ Cause Causes::of_calls(const IdlePiece& piece) {
   return mid_step && returns_results(asker, steps_[piece.step]) ? Cause::kCpuPart : Cause::kNone;
 }
 
-// Whether the transfer before this copy to the device was one of results, in the same step and in the
-// same function (autograd's threads have none): what lies between computes on them.
+// Whether the transfer before this copy to the device was one of results, in the same step and in
+// the same function (autograd's threads have none): what lies between computes on them.
 bool Causes::returns_results(std::uint32_t copy_up, const Step& step) {
   const auto up = std::lower_bound(transfers_.begin(), transfers_.end(), copy_up);
   if (up == transfers_.end() || *up != copy_up || up == transfers_.begin()) return false;

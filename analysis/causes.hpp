@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the host was busy with while the device idled: as samples of the launching thread show, else as
-// the calls round the gap tell, by the functions on their stacks or by what they are. Every rule is a
-// row of a table or a function in causes.cpp; docs/verdict.md lists them.
-// Thread-safety: as SourceLines.
+// What the host was busy with while the device idled: as samples of the launching thread show, else
+// as the calls round the gap tell, by the functions on their stacks or by what they are. Every rule
+// is a row of a table or a function in causes.cpp; docs/verdict.md lists them. Thread-safety: as
+// SourceLines.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,20 @@
 namespace gpubusy::analysis {
 
 enum class Cause : std::uint8_t {
-  kNone,          // nothing but the idle class is known
-  kCheckpoint,    // the program saves its state
-  kLogging,       // it logs, prints or formats tensors
-  kEvaluation,    // it evaluates the model
-  kCollective,    // it waits for other ranks in a collective
-  kWorkerStart,   // it starts processes
-  kLoading,       // it loads samples itself
-  kLoaderQueue,   // it waits for what loader workers prepare
-  kInterpreter,   // it waits for the interpreter's lock (the GIL)
-  kNoProcessor,   // it was ready to run and had no processor
-  kCollection,    // it collects garbage
-  kSeries,        // between two of many launches from one line
-  kSmallCopies,   // between two small copies to the device
-  kCpuPart,       // results were copied down, and what follows is copied up again
+  kNone,         // nothing but the idle class is known
+  kCheckpoint,   // the program saves its state
+  kLogging,      // it logs, prints or formats tensors
+  kEvaluation,   // it evaluates the model
+  kCollective,   // it waits for other ranks in a collective
+  kWorkerStart,  // it starts processes
+  kLoading,      // it loads samples itself
+  kLoaderQueue,  // it waits for what loader workers prepare
+  kInterpreter,  // it waits for the interpreter's lock (the GIL)
+  kNoProcessor,  // it was ready to run and had no processor
+  kCollection,   // it collects garbage
+  kSeries,       // between two of many launches from one line
+  kSmallCopies,  // between two small copies to the device
+  kCpuPart,      // results were copied down, and what follows is copied up again
 };
 inline constexpr std::size_t kCauses = 14;
 const char* cause_id(Cause cause);

@@ -86,8 +86,8 @@ class Finder {
       return;
     }
     append_union(pinned_copies_, {op.start_ns, op.end_ns});
-    copy_lines_.add(stack, op.end_ns - op.start_ns -
-                               covered(line_->kernel_busy, op.start_ns, op.end_ns));
+    copy_lines_.add(stack,
+                    op.end_ns - op.start_ns - covered(line_->kernel_busy, op.start_ns, op.end_ns));
   }
 
   void device_copy(const DeviceOp& op) {

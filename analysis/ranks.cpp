@@ -16,14 +16,16 @@ double collective_ms_per_step(const ProcessReport& report) {
   for (const IdleRow& row : report.summary.idle) {
     if (row.cause == Cause::kCollective) ns += row.ns;
   }
-  return static_cast<double>(ns) / 1e6 / static_cast<double>(std::max<std::size_t>(1, report.steps.size()));
+  return static_cast<double>(ns) / 1e6 /
+         static_cast<double>(std::max<std::size_t>(1, report.steps.size()));
 }
 
 void name_slowest(Finding& finding, double waits_ms, const ProcessReport& slowest) {
   finding.id = "slow_rank";
   finding.title = fmt::format("The GPU waits for rank {}, which is slower", slowest.rank);
   finding.evidence += fmt::format(
-      " This rank waits {:.2f} ms per step in collectives, rank {} only {:.2f} ms: what is late there "
+      " This rank waits {:.2f} ms per step in collectives, rank {} only {:.2f} ms: what is late "
+      "there "
       "is waited for here.",
       waits_ms, slowest.rank, collective_ms_per_step(slowest));
   const auto own = std::find_if(slowest.findings.begin(), slowest.findings.end(),
@@ -32,8 +34,8 @@ void name_slowest(Finding& finding, double waits_ms, const ProcessReport& slowes
     finding.evidence += fmt::format(" Its own first finding: {} ({:.1f} %){}{}.", own->id,
                                     own->share * 100, own->where.empty() ? "" : ", ", own->where);
   }
-  finding.cure = fmt::format("Look at rank {}'s verdict: this one cannot be faster than it.",
-                             slowest.rank);
+  finding.cure =
+      fmt::format("Look at rank {}'s verdict: this one cannot be faster than it.", slowest.rank);
 }
 
 }  // namespace
@@ -42,8 +44,7 @@ void compare_ranks(SessionReport& session) {
   const ProcessReport* slowest = nullptr;  // the one that the others wait for, so it waits least
   for (const ProcessReport& process : session.processes) {
     if (process.rank < 0 || !process.has_steps() || !process.has_device_times()) continue;
-    if (slowest == nullptr ||
-        collective_ms_per_step(process) < collective_ms_per_step(*slowest)) {
+    if (slowest == nullptr || collective_ms_per_step(process) < collective_ms_per_step(*slowest)) {
       slowest = &process;
     }
   }

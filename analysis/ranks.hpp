@@ -7,7 +7,8 @@
 
 namespace gpubusy::analysis {
 
-// Where a rank waits in collectives and another hardly does, the first one's finding names the other.
+// Where a rank waits in collectives and another hardly does, the first one's finding names the
+// other.
 void compare_ranks(SessionReport& session);
 
 }  // namespace gpubusy::analysis

@@ -18,8 +18,9 @@ std::vector<std::string> lines_of(const std::string& file, std::uint64_t recorde
       status.st_size > kLargestFile) {
     return lines;
   }
-  const std::uint64_t changed_ns = static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000 +
-                                   static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
+  const std::uint64_t changed_ns =
+      static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000 +
+      static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
   if (changed_ns > recorded_unix_ns) return lines;
   std::ifstream in(file, std::ios::binary);
   for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));

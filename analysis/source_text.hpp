@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The text of source lines, from the files that a recording names, where they are still those that ran.
-// Thread-safety: one thread per object (it caches).
+// The text of source lines, from the files that a recording names, where they are still those that
+// ran. Thread-safety: one thread per object (it caches).
 #pragma once
 
 #include <cstdint>

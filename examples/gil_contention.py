@@ -41,15 +41,14 @@ def main():
         beside = threading.Thread(target=count, args=(stop,))
     beside.start()
     for _ in range(args.steps):
-        # The lock is waited for wherever it was let go: the stopwatch runs all the time.
         with truth.mistake():
             for _ in range(4):
                 time.sleep(0.0002)  # MISTAKE shows here: a read of 0.2 ms, then 5 ms for the lock
-            loss = model(images).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            truth.step()
+        loss = model(images).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        truth.step()
     stop.set()
     beside.join()
     common.finish(truth, loss)

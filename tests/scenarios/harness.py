@@ -162,6 +162,13 @@ class Run:
         share = looked["seen_ms"] / looked["total_ms"] if looked["total_ms"] else 0
         return self.cost_ns() * (share if self.scenario.by_looks else 1)
 
+    def most_cost_ns(self):
+        if not self.scenario.spreads:
+            return self.cost_ns()
+        begin, end = self.span()
+        busy = truth.busy_intervals(self.log.operations, window=(begin, end))
+        return end - begin - truth.total_ns(busy)
+
     def names_mistake(self, finding):
         """Whether the finding's line, or the region that it names, is where the mistake is."""
         file = f"{self.scenario.example}.py"

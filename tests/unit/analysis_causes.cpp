@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Findings that name what the host or the device did: each beside a decoy, something that looks alike
-// and must not be called by that name.
+// Findings that name what the host or the device did: each beside a decoy, something that looks
+// alike and must not be called by that name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-using ::testing::Not;
 using testing::CallOptions;
+using ::testing::Not;
 using testing::RecordingBuilder;
 
 constexpr const char* kScript = "/home/u/train.py";
@@ -71,7 +71,8 @@ void work(RecordingBuilder& b, std::uint64_t call, std::uint64_t start, std::uin
   b.device_time(b.launch(call, call + 5 * kUs, kernel, o), start, end, o);
 }
 
-// ---- by the stacks of calls ------------------------------------------------------------------------
+// ---- by the stacks of calls
+// ------------------------------------------------------------------------
 
 // Per step: 10 ms of kernels, and a copy down from `stack`, behind which the host is away for 6 ms.
 ProcessReport copy_down_and_pause(RecordingBuilder& b, std::uint32_t stack, std::uint32_t train) {
@@ -100,7 +101,9 @@ TEST_P(ByStack, NamesWhatTheHostDoes) {
   EXPECT_EQ(first(r).id, GetParam().finding);
   // All of what is idle behind the copy, but for the way to the device.
   EXPECT_NEAR(static_cast<double>(first(r).total_ns), 10 * 6.0 * kMs, 10 * 0.1 * kMs);
-  EXPECT_THAT(first(r).where, HasSubstr("/home/u/logging.py" == std::string_view(GetParam().file) ? "logging.py" : "train.py"));
+  EXPECT_THAT(first(r).where,
+              HasSubstr("/home/u/logging.py" == std::string_view(GetParam().file) ? "logging.py"
+                                                                                  : "train.py"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -110,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"/v/site-packages/safetensors/torch.py", "save_file", "checkpoint"},
         Named{"/usr/lib/python3.11/logging/__init__.py", "Logger.info", "logging"},
         Named{"/v/site-packages/torch/_tensor_str.py", "_tensor_str", "logging"},
-        Named{kScript, "evaluate", "evaluation"}, Named{kScript, "Trainer._validate_epoch", "evaluation"},
+        Named{kScript, "evaluate", "evaluation"},
+        Named{kScript, "Trainer._validate_epoch", "evaluation"},
         // decoys: a name that is alike, a file that is alike, a library's function of that name
         Named{kScript, "reevaluate", "synchronisation"},
         Named{"/home/u/logging.py", "info", "synchronisation"},
@@ -136,7 +140,8 @@ TEST(AnalysisCauses, ACheckpointWhileTheGpuWorksCostsNothing) {
   EXPECT_THAT(ids(r), ElementsAre("gpu_busy"));
 }
 
-// ---- by samples of the launching thread ------------------------------------------------------------
+// ---- by samples of the launching thread
+// ------------------------------------------------------------
 
 struct Look {
   std::uint32_t python_stack = 0;
@@ -160,7 +165,8 @@ void look(RecordingBuilder& b, std::uint32_t thread, std::uint64_t since, std::u
                          sizeof r - sizeof r.header));
 }
 
-// Per step: 10 ms of kernels, then the host is outside CUDA for 8 ms in mid-step, looked at each ms.
+// Per step: 10 ms of kernels, then the host is outside CUDA for 8 ms in mid-step, looked at each
+// ms.
 ProcessReport pause_with(RecordingBuilder& b, const Look& l) {
   const std::uint32_t k = b.kernel("k");
   const CallOptions before = at(b.frame(0, kScript, "main", 10));
@@ -245,10 +251,10 @@ TEST(AnalysisCauses, ACollectiveNamesTheSlowRankOnlyWhereOneIsSeen) {
     b.rank(rank, 2, rank);
     Look l;
     const std::uint32_t main = b.frame(0, kScript, "main", 11);
-    l.python_stack =
-        rank == 0 ? b.frame(main, "/v/site-packages/torch/distributed/distributed_c10d.py",
-                            "all_reduce", 7)
-                  : main;
+    l.python_stack = rank == 0
+                         ? b.frame(main, "/v/site-packages/torch/distributed/distributed_c10d.py",
+                                   "all_reduce", 7)
+                         : main;
     l.state = rank == 0 ? 'S' : 'R';
     const std::uint32_t k = b.kernel("k");
     b.use_thread(4242);
@@ -270,9 +276,11 @@ TEST(AnalysisCauses, ACollectiveNamesTheSlowRankOnlyWhereOneIsSeen) {
   EXPECT_THAT(ids(analyse(session).processes[0]), ElementsAre("collective_wait"));
 }
 
-// ---- by what the calls are -------------------------------------------------------------------------
+// ---- by what the calls are
+// -------------------------------------------------------------------------
 
-// Per step: kernels, `down` bytes to the host, 6 ms outside CUDA, `up` bytes to the device, kernels.
+// Per step: kernels, `down` bytes to the host, 6 ms outside CUDA, `up` bytes to the device,
+// kernels.
 ProcessReport down_and_up(std::uint64_t down, std::uint64_t up) {
   RecordingBuilder b;
   const std::uint32_t k = b.kernel("k");
@@ -300,8 +308,8 @@ TEST(AnalysisCauses, AReadLossBeforeABatchIsNoPartOfTheModel) {
   EXPECT_THAT(ids(down_and_up(4, 32 << 10)), Not(Contains("cpu_part_of_model")));
 }
 
-// Per step: `count` copies of 1 KiB, one each 20 us, then 5 ms of kernels. `behind`: the device still
-// works on the last step's kernels meanwhile.
+// Per step: `count` copies of 1 KiB, one each 20 us, then 5 ms of kernels. `behind`: the device
+// still works on the last step's kernels meanwhile.
 ProcessReport small_copies(std::uint64_t count, bool behind) {
   RecordingBuilder b;
   const std::uint32_t k = b.kernel("k");
@@ -311,8 +319,8 @@ ProcessReport small_copies(std::uint64_t count, bool behind) {
   return loop(b, 10, [&](std::uint64_t t, std::uint32_t) {
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t c = t + i * 20 * kUs;
-      b.device_time(b.copy(c, c + 8 * kUs, 1024, CopyDirection::kHostToDevice, MemoryKind::kPageable,
-                           true, other),
+      b.device_time(b.copy(c, c + 8 * kUs, 1024, CopyDirection::kHostToDevice,
+                           MemoryKind::kPageable, true, other),
                     c + 6 * kUs, c + 7 * kUs, other);
     }
     const std::uint64_t end = t + count * 20 * kUs;
@@ -369,7 +377,8 @@ TEST(AnalysisCauses, CopiesThatOverlapAreFine) {
   EXPECT_THAT(ids(pinned_copy(5, true)), Not(Contains("copies_not_overlapped")));
 }
 
-// Per step 10 ms of a matrix product, and copies within the device of `copy_us`, and a kernel `name`.
+// Per step 10 ms of a matrix product, and copies within the device of `copy_us`, and a kernel
+// `name`.
 ProcessReport device_copy(std::uint64_t copy_us, const std::string& name) {
   RecordingBuilder b;
   const std::uint32_t k = b.kernel("gemm"), copying = b.kernel(name);
@@ -386,8 +395,8 @@ ProcessReport device_copy(std::uint64_t copy_us, const std::string& name) {
 }
 
 TEST(AnalysisCauses, ClonesAndLayouts) {
-  const ProcessReport r =
-      device_copy(1500, "_ZN2at6native29vectorized_elementwise_kernelIZZZNS0_23direct_copy_kernel_cuda");
+  const ProcessReport r = device_copy(
+      1500, "_ZN2at6native29vectorized_elementwise_kernelIZZZNS0_23direct_copy_kernel_cuda");
   ASSERT_FALSE(r.findings.empty());
   EXPECT_EQ(first(r).id, "device_copies");
   EXPECT_NEAR(static_cast<double>(first(r).total_ns), 10 * 3.0 * kMs, 1.0 * kUs);
@@ -398,12 +407,14 @@ TEST(AnalysisCauses, KernelsThatComputeAreNoCopies) {
   EXPECT_THAT(ids(device_copy(800, "relu")), ElementsAre("gpu_busy"));
 }
 
-// Two streams with 5 ms of kernels of `blocks` blocks each per step, at once or one after the other.
+// Two streams with 5 ms of kernels of `blocks` blocks each per step, at once or one after the
+// other.
 ProcessReport two_streams(std::uint32_t blocks, bool at_once) {
   RecordingBuilder b;
   const std::uint32_t k = b.kernel("small");
   const std::uint16_t api = b.api("cudaLaunchKernel", recording::Category::kLaunch);
-  CallOptions one = at(b.frame(0, kScript, "branch", 29)), two = at(b.frame(0, kScript, "branch", 30));
+  CallOptions one = at(b.frame(0, kScript, "branch", 29)),
+              two = at(b.frame(0, kScript, "branch", 30));
   one.stream = 13;
   two.stream = 14;
   const recording::LaunchPayload p = {k, 0, blocks, 1, 1, 256, 1, 1, 0};
