@@ -22,14 +22,14 @@ def main():
     images = torch.rand(common.BATCH, common.WIDTH, device=common.DEVICE)
     gc.collect()
     gc.freeze()  # PyTorch's own objects: the example is about those below
-    samples = [{"name": str(i), "labels": [i, i + 1]} for i in range(60_000)]
+    samples = [{"name": str(i), "labels": [i, i + 1]} for i in range(400_000)]
 
     for _ in range(args.steps):
         loss = model(images).square().mean()
         optimizer.zero_grad()
         with truth.mistake():
             if not args.cured:
-                gc.collect()  # MISTAKE: looks at 120,000 objects
+                gc.collect()  # MISTAKE: looks at 800,000 objects
         loss.backward()
         optimizer.step()
         truth.step()
