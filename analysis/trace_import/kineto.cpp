@@ -441,7 +441,7 @@ class Importer {
         "asyncio/",     "threading.py", "runpy.py",   "contextlib.py", "functools.py", "queue.py",
         "importlib/",   "tqdm/",        "ipykernel/", "IPython/",      "tornado/"};
     for (const std::string_view library : kLibraries) {
-      if (file.starts_with(library)) return "site-packages/" + file;
+      if (file.starts_with(library)) return "/site-packages/" + file;
     }
     return file;
   }
