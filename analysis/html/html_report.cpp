@@ -127,7 +127,7 @@ class HtmlWriter {
     for (std::size_t i = 0; i < processes.size() && out_.error() == 0; ++i) {
       const Recording* recording = recording_of(session_, processes[i]);
       if (recording == nullptr) continue;
-      const JudgedProcess process(*recording, processes[i].device);
+      const JudgedProcess process(*recording);
       const TimelinePayload payload(process, options_.max_events / processes.size());
       written_.events += payload.events();
       written_.left_out += payload.left_out();

@@ -4,26 +4,15 @@
 // the recording must outlive it.
 #pragma once
 
-#include <cstdint>
-
-#include "analysis/steps.hpp"
-#include "analysis/timeline.hpp"
+#include "analysis/stacks/weights.hpp"
 #include "recording/recording.hpp"
 
 namespace gpubusy::analysis {
 
-struct JudgedProcess {
+struct JudgedProcess : Judged {
   const recording::Recording& recording;
-  Timeline timeline;
-  StepSelection selection;
-  DeviceSteps times;  // of the judged device
 
-  // `device`: ProcessReport::device.
-  JudgedProcess(const recording::Recording& of, std::int16_t device)
-      : recording(of),
-        timeline(build_timeline(of)),
-        selection(select_steps(of, timeline)),
-        times(split_time(of, timeline, host_segments(of), selection.steps, device)) {}
+  explicit JudgedProcess(const recording::Recording& of) : Judged(judge(of)), recording(of) {}
 };
 
 }  // namespace gpubusy::analysis

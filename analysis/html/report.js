@@ -376,6 +376,10 @@ function splitTable(p) {
 
 // ---- tables of the report ------------------------------------------------------------------------
 
+const gapTitles = {runs: 'runs', no_processor: 'waits for a processor', gil: 'waits for the GIL', garbage_collection: 'collects garbage',
+  data_loader_workers: 'waits for a DataLoader worker', child_process: 'waits for a child process', lock: 'waits for a lock', sleep: 'sleeps',
+  page_fault: 'waits for memory (page fault)', file_read: 'reads a file', file_write: 'writes a file', file_look_up: 'looks up files',
+  input: 'waits for input', output: 'writes output', memory_mapping: 'maps memory', not_seen: 'not looked at', other: 'something else'};
 function allTables(p) {
   const n = per(p), each = p.mode === 'steps' ? ' per step' : '';
   const perStep = (title, get) => ({title: title + each, value: (r) => get(r) === null ? null : get(r) / n,
@@ -409,6 +413,13 @@ function allTables(p) {
     {title: 'call', value: (r) => r.call, mono: true},
     {title: 'where', value: (r) => region(r) || 'not known', mono: true, wide: true},
   ], p.idle_by_line);
+  const gaps = p.host_in_gaps;
+  add('gaps', `What the host did in the gaps (looked at ${percent(gaps.total_ms ? gaps.seen_ms / gaps.total_ms : null)} of their time)`, [
+    {title: 'where', value: (r) => [line(r.line), ...r.inner.map(line)].filter(Boolean).join(' > ') || 'not known', mono: true, wide: true},
+    {title: 'what', value: (r) => gapTitles[r.kind] || r.kind}, perStep('time', (r) => r.total_ms),
+    {title: 'system call', value: (r) => r.system_call, mono: true},
+    {title: 'looks', value: (r) => r.looks, text: (r) => count(r.looks), number: true},
+  ], gaps.rows);
   add('pauses', 'The host outside of CUDA, by line', [
     {title: 'where', value: (r) => region(r) || 'not known', mono: true, wide: true}, perStep('time', (r) => r.total_ms),
     {title: 'steps', value: (r) => r.steps, number: true}, {title: 'pieces', value: (r) => r.pieces, text: (r) => count(r.pieces), number: true},

@@ -35,6 +35,7 @@ constexpr Form kForms[] = {
     {ChangeKind::kCopies, "copies", true, true},
     {ChangeKind::kAlloc, "alloc", false, true},
     {ChangeKind::kHost, "host", true, true},
+    {ChangeKind::kDrop, "drop", true, false},
     {ChangeKind::kPrefetch, "prefetch", false, false},
     {ChangeKind::kPacked, "packed-copies", false, false},
 };
@@ -334,18 +335,73 @@ Applied scale_allocations(Model& model, const Change& change, const Recording& r
   return out;
 }
 
+// How much of the host's time from `begin` to `end` was at lines that match, by the looks at it; the
+// rest of it was looked at and was elsewhere. Nothing: nobody looked.
+std::optional<double> share_by_looks(const Recording& recording, std::uint64_t begin,
+                                     std::uint64_t end, std::uint32_t thread, LineMatch& match) {
+  std::uint64_t seen = 0, matching = 0;
+  auto look = std::lower_bound(
+      recording.gap_samples.begin(), recording.gap_samples.end(), begin,
+      [](const recording::GapSample& s, std::uint64_t time) { return s.time_ns < time; });
+  for (; look != recording.gap_samples.end() && look->since_ns < end; ++look) {
+    const std::uint64_t from = std::max(look->since_ns, begin), to = std::min(look->time_ns, end);
+    if (look->thread_id != thread || look->python_stack == 0 || from >= to) continue;
+    seen += to - from;
+    if (match(look->python_stack)) matching += to - from;
+  }
+  if (seen * 2 < end - begin) return std::nullopt;
+  return static_cast<double>(matching) / static_cast<double>(seen);
+}
+
+// The pause in front of a node, by the share of it that is at the target.
+double share_at(const Model& model, const Node& node, const Recording& recording,
+                LineMatch& match) {
+  const Call& call = recording.calls[node.call];
+  const Call* before =
+      node.before == kNone ? nullptr : &recording.calls[model.nodes[node.before].call];
+  const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
+  if (const auto share = share_by_looks(recording, begin, call.start_ns, call.thread_id, match)) {
+    return *share;
+  }
+  // Else a pause is at the lines of the calls round it.
+  const bool meant =
+      match(call.python_stack) || (before != nullptr && match(before->python_stack));
+  return meant ? 1 : 0;
+}
+
 Applied scale_host(Model& model, const Change& change, const Recording& recording,
                    SourceLines& lines) {
   Applied out;
   LineMatch match(change.target, lines);
   for (Node& node : model.nodes) {
     if (node.think_ns < kSmallPauseNs) continue;
-    // A pause is at the lines of the calls round it.
-    const std::uint32_t after =
-        node.before == kNone ? 0 : recording.calls[model.nodes[node.before].call].python_stack;
-    if (!match(recording.calls[node.call].python_stack) && !match(after)) continue;
+    const double share = share_at(model, node, recording, match);
+    if (share == 0) continue;
     ++out.touched;
-    node.think_ns = scaled(node.think_ns, change.factor);
+    node.think_ns = scaled(node.think_ns, 1 - share + share * change.factor);
+  }
+  return out;
+}
+
+// As if the line were not there: its calls, and the host's time at it. The pause in front of one of its
+// calls goes with it, but for what looks say was elsewhere.
+Applied drop(Model& model, const Change& change, const Recording& recording, SourceLines& lines) {
+  Applied out;
+  LineMatch match(change.target, lines);
+  for (Node& node : model.nodes) {
+    const Call& call = recording.calls[node.call];
+    const bool gone = match(call.python_stack);
+    double share = gone ? 1 : 0;
+    if (node.think_ns >= kSmallPauseNs) {
+      const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
+      share = share_by_looks(recording, begin, call.start_ns, call.thread_id, match).value_or(share);
+    }
+    out.touched += gone || share > 0;
+    node.think_ns = scaled(node.think_ns, 1 - share);
+    if (!gone) continue;
+    node.has_work = node.records_event = node.gates_stream = false;
+    node.wait = Wait::kNone;
+    node.own_ns = 0;
   }
   return out;
 }
@@ -400,6 +456,7 @@ const std::vector<ChangeForm>& change_forms() {
       {"copies:htod*F", "copies in this direction (htod, dtoh, dtod); 0: they are not made"},
       {"alloc*F", "allocating and freeing memory, times F"},
       {"host:WHERE*F", "host time outside CUDA next to a line or function, times F"},
+      {"drop:WHERE", "a line or function is not there: its calls, their device work, its host time"},
       {"prefetch", "input is copied one step ahead, beside the kernels"},
       {"packed-copies", "the small input copies of a step become one"},
   };
@@ -447,8 +504,9 @@ tl::expected<Change, std::string> parse_change(std::string_view text) {
             std::end(kDirections)) {
       return bad(text, "allowed are copies:htod, copies:dtoh and copies:dtod");
     }
-    if (form.kind == ChangeKind::kHost && !has_target) {
-      return bad(text, "host needs a line, a file or a function: host:train.py:60*0");
+    if ((form.kind == ChangeKind::kHost || form.kind == ChangeKind::kDrop) && !has_target) {
+      return bad(text, fmt::format("{} needs a line, a file or a function: {}", word,
+                                   form.takes_factor ? "host:train.py:60*0" : "drop:evaluate"));
     }
     if (form.kind == ChangeKind::kWorkers) {
       const std::size_t colon = value.find(':');
@@ -477,6 +535,7 @@ Applied apply(Model& model, const Change& change, Assumption assumption, const R
     case ChangeKind::kCopies: return scale_copies(model, change, recording);
     case ChangeKind::kAlloc: return scale_allocations(model, change, recording);
     case ChangeKind::kHost: return scale_host(model, change, recording, lines);
+    case ChangeKind::kDrop: return drop(model, change, recording, lines);
     case ChangeKind::kPrefetch: return prefetch(model, recording);
     case ChangeKind::kPacked: return pack(model, recording);
   }

@@ -26,6 +26,7 @@ enum class ChangeKind : std::uint8_t {
   kCopies,    // length of copies in one direction, times `factor`
   kAlloc,     // allocating and freeing, times `factor`
   kHost,      // the host outside CUDA at a line, times `factor`
+  kDrop,      // calls at a line, their device work and the host time before them are gone
   kPrefetch,  // the step's input is copied a step ahead, beside kernels
   kPacked,    // the small copies of a step become one
 };

@@ -143,6 +143,46 @@ TEST(WhatIf, WorkersLoadBesideTheTraining) {
   EXPECT_NEAR(step_ms(testing::starved_loop(), "workers=2:4"), 16.5, 0.6);
 }
 
+// A step: the host loads for 8 ms at line 10 and writes for 4 ms at line 20, then evaluates with a
+// kernel of 3 ms that it waits for, then trains with one of 5 ms.
+RecordingBuilder looked_at() {
+  return loop([](RecordingBuilder& b, std::uint64_t t, int) {
+    CallOptions evaluate, train;
+    const std::uint32_t main = b.frame(0, kScript, "main", 5);
+    evaluate.python_stack = b.frame(main, kScript, "evaluate", 30);
+    train.python_stack = b.frame(0, kScript, "main", 7);
+    const std::uint32_t load = b.frame(main, kScript, "load", 10);
+    const std::uint32_t save = b.frame(main, kScript, "save", 20);
+    for (std::uint64_t k = 1; k <= 12; ++k) {
+      testing::GapOptions look;
+      look.python_stack = k <= 8 ? load : save;
+      b.gap_sample(t + k * kMs, t + (k - 1) * kMs, look);
+    }
+    const std::uint32_t e = b.launch(t + 12 * kMs, t + 12 * kMs + 5 * kUs, b.kernel("e"), evaluate);
+    b.device_time(e, t + 12 * kMs + 5 * kUs, t + 15 * kMs, evaluate);
+    b.sync(t + 12 * kMs + 10 * kUs, t + 15 * kMs, evaluate);
+    const std::uint32_t l = b.launch(t + 15 * kMs, t + 15 * kMs + 5 * kUs, b.kernel("l"), train);
+    b.device_time(l, t + 15 * kMs + 5 * kUs, t + 20 * kMs, train);
+    b.sync(t + 15 * kMs + 10 * kUs, t + 20 * kMs, train);
+    return 20 * kMs;
+  });
+}
+
+TEST(WhatIf, PausesAreWhereTheyWereLookedAt) {
+  const RecordingBuilder b = looked_at();
+  EXPECT_NEAR(step_ms(b, "host:load*0"), 12, 0.1);
+  EXPECT_NEAR(step_ms(b, "host:save*0.5"), 18, 0.1);
+  EXPECT_NEAR(step_ms(b, "host:train.py:20*0"), 16, 0.1);
+  EXPECT_EQ(run(b, {"host:nowhere*0"}).rows.at(0).touched.at(0), 0u);
+}
+
+TEST(WhatIf, CodeThatIsNotThere) {
+  const RecordingBuilder b = looked_at();
+  EXPECT_NEAR(step_ms(b, "drop:save"), 16, 0.1);
+  EXPECT_NEAR(step_ms(b, "drop:evaluate"), 17, 0.1);  // the pause before it is not its own
+  EXPECT_THAT(parse_change("drop").error(), HasSubstr("drop:evaluate"));
+}
+
 TEST(WhatIf, CheaperLaunchesUntilTheDeviceDecides) {
   const RecordingBuilder b = testing::launch_bound_loop(10, 100, 20, 5);  // 2 ms, 0.5 of the device
   EXPECT_NEAR(step_ms(b, "launches*0.5"), 1.0, 0.05);
