@@ -26,6 +26,15 @@ Json json(const SourceLine& line) {
       {"file", line.file}, {"line", line.line}, {"function", line.function}, {"user", line.user}};
 }
 
+Json json(const Gain& g) {
+  if (!g.known()) return nullptr;
+  return {{"change", g.change},
+          {"step_ms", g.step_ms},
+          {"low_ms", g.low_ms},
+          {"high_ms", g.high_ms},
+          {"now_ms", g.now_ms}};
+}
+
 Json json(const Finding& f) {
   return {{"id", f.id},
           {"problem", f.problem},
@@ -39,7 +48,8 @@ Json json(const Finding& f) {
           {"after", json(f.after)},
           {"before", json(f.before)},
           {"evidence", f.evidence},
-          {"cure", f.cure}};
+          {"cure", f.cure},
+          {"gain", json(f.gain)}};
 }
 
 Json json(const Coverage& c) {

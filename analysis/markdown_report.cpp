@@ -39,6 +39,7 @@ std::string findings(const ProcessReport& p) {
     if (!f.where.empty()) out += "   - where: " + markdown_code(f.where) + "\n";
     out += "   - seen: " + markdown_text(f.evidence) + "\n";
     if (!f.cure.empty()) out += "   - cure: " + markdown_text(f.cure) + "\n";
+    if (f.gain.known()) out += "   - gain: " + markdown_text(gain_text(f.gain)) + "\n";
   }
   return out.empty() ? out : out + "\n";
 }

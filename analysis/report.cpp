@@ -15,6 +15,7 @@
 #include "analysis/ranks.hpp"
 #include "analysis/thresholds.hpp"
 #include "analysis/verdict.hpp"
+#include "analysis/whatif/gains.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -385,6 +386,7 @@ ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   warn_about_steps(recording, report);
   warn_about_times(report);
   report.findings = find_all(report);
+  whatif::add_gains(recording, timeline, report);
   return report;
 }
 
@@ -417,6 +419,12 @@ SessionReport analyse(const recording::Session& session) {
                    });
   compare_ranks(out);
   return out;
+}
+
+std::string gain_text(const Gain& gain) {
+  const double faster = gain.step_ms > 0 ? gain.now_ms / gain.step_ms : 0;
+  return fmt::format("step {:.1f} -> {:.1f} ms ({:.1f} to {:.1f}), {:.2f} times as fast, if {}; predicted",
+                     gain.now_ms, gain.step_ms, gain.low_ms, gain.high_ms, faster, gain.change);
 }
 
 const char* idle_title(IdleClass idle) {

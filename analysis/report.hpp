@@ -20,6 +20,14 @@
 
 namespace gpubusy::analysis {
 
+// What a step would take without what a finding is about, as analysis/whatif predicts it.
+struct Gain {
+  std::string change;  // as `gpubusy whatif --change` takes it; empty: nothing predicted
+  double step_ms = 0, low_ms = 0, high_ms = 0;
+  double now_ms = 0;  // that the prediction sets out from
+  bool known() const { return !change.empty(); }
+};
+
 // Something that costs time, or that the GPU is simply busy. Numbers first, then words.
 struct Finding {
   std::string id;            // stable: "data_starvation", "synchronisation", …
@@ -27,6 +35,7 @@ struct Finding {
   std::string evidence;      // sentences with numbers
   std::string where;         // a region or line of code; empty: not known
   std::string cure;          // what to do; empty: nothing
+  Gain gain;                 // what the cure would bring
   SourceLine after, before;  // `where` as data: the calls round the region, or one line in `before`
   double share = 0;          // of wall time that it costs
   std::uint64_t total_ns = 0;
@@ -120,6 +129,9 @@ struct SessionReport {
 
 // Without a scan the loaded files are not looked into.
 ProcessReport report_of(const recording::Recording& recording, ModuleScan* scan = nullptr);
+
+// "step 165.0 -> 81.7 ms (80.7 to 93.9), 2.02 times as fast, if workers=2; predicted".
+std::string gain_text(const Gain& gain);
 
 // A short name of a class, for tables; and a stable one for JSON.
 const char* idle_title(IdleClass idle);

@@ -78,8 +78,8 @@ class Waits {
     }
   }
 
-  // The wait that the device's idling since `gap` follows from: it began before the gap and had
-  // returned when the next work was asked for. Instants must rise from call to call.
+  // The wait that the device's idling since `gap` follows from: the last to begin before the gap that
+  // had returned when the next work was asked for. Instants must rise from call to call.
   std::uint32_t at(std::uint64_t gap, std::uint64_t next_asked) {
     for (; next_ < waits_.size() && recording_.calls[waits_[next_]].start_ns < gap; ++next_) {
       latest_[recording_.calls[waits_[next_]].thread_id] = waits_[next_];
@@ -87,7 +87,7 @@ class Waits {
     std::uint32_t best = kNoCall;
     for (const auto& [thread, index] : latest_) {
       const Call& call = recording_.calls[index];
-      if (call.end_ns + kClockSlackNs < gap || call.end_ns > next_asked) continue;
+      if (call.end_ns > next_asked) continue;
       if (best == kNoCall || call.end_ns > recording_.calls[best].end_ns) best = index;
     }
     return best;
@@ -139,8 +139,12 @@ class Splitter {
   // of the gap in hand
   std::uint64_t asked_ = 0, asked_end_ = 0;  // when the next work was asked for
   std::uint64_t sync_end_ = 0;               // until here the gap belongs to the wait
+  std::uint64_t free_until_ = 0;             // until here that costs none of its credit
   std::uint64_t unknown_from_ = 0;
   std::uint32_t wait_ = kNoCall;
+  // of the last wait that gaps follow from
+  std::uint32_t spent_wait_ = kNoCall;
+  std::uint64_t credit_ = 0;
 };
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
@@ -156,13 +160,25 @@ void Splitter::gap(const Gap& gap) {
     asked_ = recording_.calls[asker].start_ns;
     asked_end_ = recording_.calls[asker].end_ns;
   }
-  // At most as long as the host had waited: so much earlier it would have gone on without the wait.
+  // At most as long as the host had waited, in all gaps behind the wait together: so much earlier it
+  // would have gone on without it. Later gaps follow from it only if they are short, as those between
+  // launches: in a long one the host does something of its own.
   wait_ = waits_.at(gap.begin, asked_);
   sync_end_ = 0;
+  if (wait_ != kNoCall && recording_.calls[wait_].end_ns + kClockSlackNs < gap.begin &&
+      gap.end - gap.begin >= kLaunchPauseNs) {
+    wait_ = kNoCall;
+  }
   if (wait_ != kNoCall) {
     const Call& call = recording_.calls[wait_];
-    const std::uint64_t waited = std::min(call.end_ns, gap.begin) - call.start_ns;
-    sync_end_ = std::max(call.end_ns, gap.begin) + waited;
+    if (wait_ != spent_wait_) {
+      spent_wait_ = wait_;
+      credit_ = std::min(call.end_ns, gap.begin) - call.start_ns;
+    }
+    // The wait itself costs nothing of it: its end is where the host could go on.
+    free_until_ = std::max(call.end_ns, gap.begin);
+    sync_end_ = free_until_ + credit_;
+    if (sync_end_ == gap.begin) wait_ = kNoCall;
   }
   // Untimed work asked for behind the last timed one may have run in this gap.
   unknown_from_ = kNever;
@@ -199,6 +215,7 @@ void Splitter::part(const Gap& gap, std::uint32_t step, std::uint64_t begin, std
     piece.idle = IdleClass::kAfterSync;
     piece.call = wait_;
     piece.host = HostState::kWaiting;
+    credit_ -= until - std::min(until, std::max(begin, free_until_));
     add(piece);
     begin = until;
   }

@@ -133,6 +133,7 @@ void findings_text(Page& page, const ProcessReport& p) {
     if (!f.where.empty()) page.wrapped(indent + "where  ", printable(f.where), Style::kBold);
     page.wrapped(indent + "seen   ", printable(f.evidence));
     if (!f.cure.empty()) page.wrapped(indent + "cure   ", f.cure);
+    if (f.gain.known()) page.wrapped(indent + "gain   ", gain_text(f.gain));
   }
 }
 

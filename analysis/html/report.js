@@ -239,6 +239,7 @@ function findings(p) {
     add('where', f.where, 'mono');
     add('seen', f.evidence);
     add('cure', f.cure, 'cure');
+    if (f.gain) add('gain', `step ${fixed(f.gain.now_ms, 1)} to ${fixed(f.gain.step_ms, 1)} ms (${fixed(f.gain.low_ms, 1)} to ${fixed(f.gain.high_ms, 1)}) if ${f.gain.change}; predicted`);
     return make('li', {class: f.problem ? 'problem' : f.id === 'gpu_busy' ? 'fine' : null, 'data-id': f.id},
         make('div', {class: 'finding-top'}, make('h3', {}, `${index + 1}. ${f.title}`),
              f.share > 0 ? make('span', {class: 'share', 'data-value': f.share}, percent(f.share)) : null),

@@ -188,8 +188,11 @@ Applied unsync(Model& model, const Change& change, Assumption assumption,
     }
     ++out.touched;
     node.wait = Wait::kNone;
-    node.own_ns = std::min<std::uint64_t>(node.own_ns, pick<std::uint64_t>(assumption, 0, 2'000, 5'000));
-    if (assumption == Assumption::kBest) node.has_work = false;
+    // What was read is not read any more: the copy of the result goes, too.
+    const bool reads = call.category == Category::kCopy;
+    if (reads && assumption != Assumption::kWorst) node.has_work = false;
+    node.own_ns = std::min<std::uint64_t>(
+        node.own_ns, pick<std::uint64_t>(assumption, 0, 0, reads ? model.launch_own_ns + 5'000 : 2'000));
   }
   return out;
 }
@@ -204,8 +207,27 @@ double host_work_ns(const Model& model) {
   return sum / model.steps;
 }
 
+// How much of the time that the input was loaded in the thread was on a processor, by the looks at it.
+std::optional<double> computing_share(const Model& model, const Recording& recording) {
+  std::uint64_t seen = 0, run = 0;
+  auto look = recording.gap_samples.begin();
+  for (const Node& node : model.nodes) {
+    if (!node.loads) continue;
+    const Call& call = recording.calls[node.call];
+    const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
+    while (look != recording.gap_samples.end() && look->time_ns <= begin) ++look;
+    for (auto at = look; at != recording.gap_samples.end() && at->time_ns <= call.start_ns; ++at) {
+      if (at->thread_id != call.thread_id || at->since_ns < begin) continue;
+      seen += at->time_ns - at->since_ns;
+      run += std::min(at->run_ns, at->time_ns - at->since_ns);
+    }
+  }
+  if (seen == 0) return std::nullopt;
+  return static_cast<double>(run) / static_cast<double>(seen);
+}
+
 Applied use_workers(Model& model, const Change& change, Assumption assumption,
-                    const Surroundings& surroundings) {
+                    const Recording& recording, const Surroundings& surroundings) {
   Applied out;
   double load = 0;
   for (const Node& node : model.nodes) {
@@ -224,20 +246,24 @@ Applied use_workers(Model& model, const Change& change, Assumption assumption,
   batch_ns /= std::max(per_step, 1.0);
   const double workers = std::max(change.workers, 1u);
   const double processors = std::max(surroundings.processors, 1u);
-  // Workers and the main process share the processors.
-  const double shared = (batch_ns + host_work_ns(model)) / processors;
-  const double alone = batch_ns / workers;
-  const double interval = pick(assumption, alone, std::max(alone, shared),
-                               std::max(alone, shared) * 1.15);
+  const std::optional<double> computing =
+      change.workers_before > 0 ? std::nullopt : computing_share(model, recording);
+  // Workers and the main process share the processors, as far as loading computes.
+  const auto with_sharing = [&](double share) {
+    return std::max(batch_ns / workers, (batch_ns * share + host_work_ns(model)) / processors);
+  };
+  const double likely = computing.value_or(change.workers_before > 0 ? 0 : 1);
+  const double interval = pick(assumption, with_sharing(computing.value_or(0)), with_sharing(likely),
+                               with_sharing(computing.value_or(1)) * 1.15);
   model.supply.active = true;
   model.supply.interval_ns = static_cast<std::uint64_t>(interval);
   model.supply.overhead_ns = pick<std::uint64_t>(assumption, 50'000, 300'000, 1'000'000);
   model.supply.ahead = static_cast<std::uint32_t>(2 * workers);
   out.assumed = fmt::format(
-      "a batch takes one worker {:.1f} ms{}, {} processors, all of it computing; taking a batch from "
-      "a worker 0.3 ms (0.05 to 1)",
-      batch_ns / 1e6, change.workers_before > 0 ? " (they could not keep up)" : "",
-      surroundings.processors);
+      "a batch takes one worker {:.1f} ms{}, {:.0f} % of it computing{}, on {} processors; taking a "
+      "batch from a worker 0.3 ms (0.05 to 1)",
+      batch_ns / 1e6, change.workers_before > 0 ? " (they could not keep up)" : "", likely * 100,
+      computing ? " (as looks tell)" : " (0 to 100)", surroundings.processors);
   return out;
 }
 
@@ -427,17 +453,23 @@ Applied prefetch(Model& model, const Recording& recording) {
 Applied pack(Model& model, const Recording& recording) {
   Applied out;
   std::unordered_map<std::uint32_t, std::uint32_t> first_of_step;
+  std::vector<bool> gone(model.nodes.size());
   for (std::uint32_t i = 0; i < model.nodes.size(); ++i) {
     Node& node = model.nodes[i];
-    if (!copies_input(node, recording) ||
-        recording.calls[node.call].copy.bytes > kSmallCopyBytes) {
+    const Call& call = recording.calls[node.call];
+    // What waited for a copy that is not made is not called either.
+    if (call.category == Category::kSync && node.before_own != kNone && gone[node.before_own]) {
+      scale_work(node, 0);
+      node.wait = Wait::kNone;
       continue;
     }
+    if (!copies_input(node, recording) || call.copy.bytes > kSmallCopyBytes) continue;
     const auto [it, fresh] = first_of_step.try_emplace(node.step, i);
     if (fresh) continue;
     ++out.touched;
+    gone[i] = true;
     // The bytes still move: at the rate of the packed copy, some 10 GB/s at least.
-    model.nodes[it->second].work.duration_ns += recording.calls[node.call].copy.bytes / 10;
+    model.nodes[it->second].work.duration_ns += call.copy.bytes / 10;
     scale_work(node, 0);
   }
   return out;
@@ -529,7 +561,7 @@ Applied apply(Model& model, const Change& change, Assumption assumption, const R
   switch (change.kind) {
     case ChangeKind::kPinned: return pin(model, assumption, recording, timeline);
     case ChangeKind::kNoSync: return unsync(model, change, assumption, recording, lines);
-    case ChangeKind::kWorkers: return use_workers(model, change, assumption, surroundings);
+    case ChangeKind::kWorkers: return use_workers(model, change, assumption, recording, surroundings);
     case ChangeKind::kLaunches: return scale_launches(model, change, recording);
     case ChangeKind::kKernel: return scale_kernels(model, change, recording, timeline);
     case ChangeKind::kCopies: return scale_copies(model, change, recording);

@@ -8,6 +8,7 @@
 #include <map>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "analysis/names.hpp"
@@ -40,7 +41,7 @@ constexpr std::size_t kDeepQueue = 32;
 // A pause in front of the step's input that is longer than a framework's own work.
 constexpr std::uint64_t kLoadNs = 200'000;
 constexpr std::size_t kLeastSteps = 3;  // the first has no beginning, one is no mean
-constexpr std::ptrdiff_t kMostCalls = 500'000;
+constexpr std::ptrdiff_t kMostCalls = 200'000;
 // Too much unknown for a model.
 constexpr double kLeastTimed = 0.95;
 
@@ -72,6 +73,9 @@ class Builder {
     const auto first = std::partition_point(
         recording_.calls.begin(), recording_.calls.end(),
         [&](const Call& c) { return c.start_ns < steps_.front().begin_ns; });
+    for (auto it = first; it != recording_.calls.end() && it->start_ns < steps_.back().end_ns; ++it) {
+      if (wants_device_work(*it)) launching_threads_.insert(it->thread_id);
+    }
     std::uint64_t wanted = 0, timed = 0, device_done = 0;
     for (auto it = first; it != recording_.calls.end(); ++it) {
       const bool over = it->start_ns >= steps_.back().end_ns;
@@ -116,7 +120,9 @@ class Builder {
   // Looks at the calls that have ended by now.
   void end_until(std::uint64_t time_ns) {
     while (!running_.empty() && running_.top().end_ns <= time_ns) {
-      last_ended_ = running_.top().node;
+      const std::uint32_t node = running_.top().node;
+      // A thread that only pins memory, say, is part of what others wait for, not of who works for them.
+      if (launching_threads_.contains(call_of(node).thread_id)) last_ended_ = node;
       running_.pop();
     }
   }
@@ -375,6 +381,7 @@ class Builder {
   std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
   std::uint32_t last_ended_ = kNone;
   std::unordered_map<std::uint32_t, std::uint32_t> last_of_thread_;
+  std::unordered_set<std::uint32_t> launching_threads_;
   std::map<std::pair<std::uint32_t, std::int16_t>, std::uint32_t> streams_;
   std::unordered_map<std::uint64_t, std::uint32_t> events_;
   // As observed; 0: before all that was seen.

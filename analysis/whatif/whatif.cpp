@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "analysis/report.hpp"
+#include "analysis/whatif/gains.hpp"
 #include "analysis/whatif/model.hpp"
 
 namespace gpubusy::analysis::whatif {
@@ -15,14 +16,6 @@ namespace {
 
 using recording::Recording;
 using recording::Session;
-
-constexpr unsigned kMaxSuggestedWorkers = 8;
-
-std::string at(const SourceLine& line) {
-  const std::size_t slash = line.file.rfind('/');
-  return fmt::format("{}:{}", slash == std::string::npos ? line.file : line.file.substr(slash + 1),
-                     line.line);
-}
 
 std::string joined(const std::vector<std::string>& parts, const char* between) {
   std::string out;
@@ -34,24 +27,11 @@ std::string joined(const std::vector<std::string>& parts, const char* between) {
 
 std::vector<std::string> standard_changes(const ProcessReport& report, unsigned processors) {
   std::vector<std::string> out;
-  const auto add = [&](std::string change) {
-    if (std::find(out.begin(), out.end(), change) == out.end()) out.push_back(std::move(change));
-  };
   for (const Finding& finding : report.findings) {
-    if (finding.id == "data_starvation") {
-      add(fmt::format("workers={}", std::clamp(processors, 1u, kMaxSuggestedWorkers)));
-    } else if (finding.id == "synchronisation") {
-      add(finding.before.known() ? "no-sync:" + at(finding.before) : "no-sync");
-    } else if (finding.id == "pageable_copies") {
-      add("pinned");
-    } else if (finding.id == "launch_bound") {
-      add("launches*0.1");
-    } else if (finding.id == "allocation_churn") {
-      add("alloc*0");
-    } else if (finding.id == "copy_bound") {
-      add("prefetch");
-    } else if (finding.id == "host_elsewhere" && finding.before.known()) {
-      add(fmt::format("host:{}*0", at(finding.before)));
+    if (!finding.problem) continue;
+    std::string change = change_for(finding, report, processors);
+    if (!change.empty() && std::find(out.begin(), out.end(), change) == out.end()) {
+      out.push_back(std::move(change));
     }
   }
   return out;

@@ -328,6 +328,21 @@ TEST(WhatIf, ChangesFollowFromFindings) {
   for (const std::string& text : standard_changes(report, 4)) EXPECT_TRUE(parse_change(text));
 }
 
+TEST(WhatIf, FindingsSayWhatTheirCureBrings) {
+  const ProcessReport report = report_of(synchronised().read());
+  ASSERT_FALSE(report.findings.empty());
+  const Finding& first = report.findings[0];
+  EXPECT_EQ(first.id, "synchronisation");
+  EXPECT_EQ(first.gain.change, "no-sync:train.py:60");
+  EXPECT_NEAR(first.gain.now_ms, 16.01, 0.1);
+  EXPECT_NEAR(first.gain.step_ms, 10, 0.1);
+  EXPECT_THAT(gain_text(first.gain), HasSubstr("step 16.0 -> 10.0 ms"));
+  SessionReport session;
+  session.processes.push_back(report);
+  EXPECT_THAT(analysis::render_text(session, {}), HasSubstr("gain   step 16.0"));
+  for (const Finding& f : report.findings) EXPECT_TRUE(f.problem || !f.gain.known());
+}
+
 TEST(WhatIf, ChangesAreReadStrictly) {
   const auto error = [](const char* text) { return parse_change(text).error(); };
   EXPECT_THAT(error("faster"), HasSubstr("'faster': allowed are pinned, no-sync"));

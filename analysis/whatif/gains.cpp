@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/whatif/gains.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "analysis/whatif/model.hpp"
+#include "analysis/whatif/prediction.hpp"
+
+namespace gpubusy::analysis::whatif {
+namespace {
+
+constexpr unsigned kMaxSuggestedWorkers = 8;
+constexpr std::size_t kMostGains = 5;  // each runs the model three times
+
+bool waits_for_workers(const ProcessReport& report) {
+  std::uint64_t waiting = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (row.kind == GapKind::kWorkers) waiting += row.ns;
+  }
+  return waiting * 2 > report.gaps.seen_ns;
+}
+
+std::string at(const SourceLine& line) {
+  const std::size_t slash = line.file.rfind('/');
+  return fmt::format("{}:{}", slash == std::string::npos ? line.file : line.file.substr(slash + 1),
+                     line.line);
+}
+
+struct Cure {
+  std::string_view finding;
+  std::string_view change;  // "{}" is the finding's line
+};
+constexpr Cure kCures[] = {
+    {"synchronisation", "no-sync:{}"},  {"pageable_copies", "pinned"},
+    {"launch_bound", "launches*0.1"},   {"allocation_churn", "alloc*0"},
+    {"pinning_churn", "alloc*0"},       {"copy_bound", "prefetch"},
+    {"copies_not_overlapped", "prefetch"}, {"small_copies", "packed-copies"},
+    {"checkpoint", "host:{}*0"},        {"logging", "host:{}*0"},
+    {"garbage_collection", "host:{}*0"}, {"worker_restart", "host:{}*0"},
+    {"evaluation", "drop:{}"},          {"host_elsewhere", "host:{}*0"},
+};
+
+}  // namespace
+
+std::string change_for(const Finding& finding, const ProcessReport& report, unsigned processors) {
+  if (finding.id == "data_starvation") {
+    // How many workers there are already is not known.
+    if (waits_for_workers(report)) return {};
+    return fmt::format("workers={}", std::clamp(processors, 1u, kMaxSuggestedWorkers));
+  }
+  for (const Cure& cure : kCures) {
+    if (finding.id != cure.finding) continue;
+    const std::size_t place = cure.change.find("{}");
+    if (place == std::string_view::npos) return std::string(cure.change);
+    if (!finding.before.known() || finding.before.line == 0) return {};
+    return std::string(cure.change.substr(0, place)) + at(finding.before) +
+           std::string(cure.change.substr(place + 2));
+  }
+  return {};
+}
+
+void add_gains(const recording::Recording& recording, const Timeline& timeline,
+               ProcessReport& report) {
+  if (!report.has_steps() || !report.has_device_times()) return;
+  const unsigned processors = processors_here();
+  std::vector<std::pair<Finding*, Change>> wanted;
+  for (Finding& finding : report.findings) {
+    if (!finding.problem || wanted.size() == kMostGains) continue;
+    if (auto change = parse_change(change_for(finding, report, processors))) {
+      wanted.emplace_back(&finding, std::move(*change));
+    }
+  }
+  if (wanted.empty()) return;
+  const auto model = build_model(recording, timeline, report.steps);
+  if (!model) return;
+  Predictor predictor(recording, timeline, *model, {processors});
+  for (auto& [finding, change] : wanted) {
+    const Prediction predicted = predictor.predict({change});
+    if (predicted.touched.at(0) == 0) continue;
+    finding->gain = {change.text, predicted.step_ms, predicted.low_ms, predicted.high_ms,
+                     static_cast<double>(model->observed_mean_ns) / 1e6};
+  }
+}
+
+}  // namespace gpubusy::analysis::whatif
