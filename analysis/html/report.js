@@ -1220,7 +1220,7 @@ function showFlame(root = null) {
   const flame = flames && flames[which];
   const details = byId('flame-details');
   const whole = flame ? flame.root : null;
-  byId('flame-note').textContent = `Of the judged steps, by Python stack: ${flameTitles[which] || ''}. The widest frames cost most; colours are stronger in the program’s own files.`;
+  byId('flame-note').textContent = `Of the judged steps, by stack: ${flameTitles[which] || ''}. The widest frames cost most; colours are stronger in the program’s own files.`;
   if (!whole || !whole.value) {
     box.replaceChildren();
     box.style.height = '0';
