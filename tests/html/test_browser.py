@@ -35,7 +35,9 @@ def test_verdict_is_that_of_the_report(pages, open_page):
     assert process["findings"][0]["id"] == "data_starvation"
     first = texts(tab, "#findings li:first-child dd")
     finding = process["findings"][0]
-    assert first == [finding["where"], finding["evidence"], finding["cure"]]
+    assert first[:3] == [finding["where"], finding["evidence"], finding["cure"]]
+    gain = finding["gain"]
+    assert first[3].startswith(f"step {gain['now_ms']:.1f} to {gain['step_ms']:.1f} ms") and len(first) == 4
     shares = texts(tab, "#findings .share")
     assert shares == [f"{100 * f['share']:.1f} %" for f in process["findings"] if f["share"] > 0]
     for expected in ("GPU 0 (NVIDIA H200)", "pid 4242 on node1", "20 steps, 7 to 26 (end: optimizer step)"):
@@ -282,16 +284,16 @@ def test_flame_graph(pages, open_page):
     tab = open_page(pages("starved")[0])
     tab.select_option("#flame-of", "launches")
     assert texts(tab, "#flame button") == [
-        "all", "train.py:70 (<module>)", "train.py:60 (main)", "train.py:63 (main)", "sgd.py:80 (SGD.step)"]
+        "all", "<module> (train.py:70)", "main (train.py:60)", "main (train.py:63)", "SGD.step (sgd.py:80)"]
     widths = tab.evaluate("[...document.querySelectorAll('#flame button')].map((b) => parseFloat(b.style.width))")
     assert widths == pytest.approx([100, 100, 75, 25, 25])
     tab.focus("#flame button")
     for _ in range(2):
         tab.keyboard.press("ArrowDown")
     tab.keyboard.press("ArrowRight")
-    assert tab.text_content("#flame-details") == "train.py:63 (main): 80, 25.0 % of all"
+    assert tab.text_content("#flame-details") == "main (train.py:63): 80, 25.0 % of all"
     tab.keyboard.press("Enter")
-    assert texts(tab, "#flame button") == ["train.py:63 (main)", "sgd.py:80 (SGD.step)"]
+    assert texts(tab, "#flame button") == ["main (train.py:63)", "SGD.step (sgd.py:80)"]
     tab.keyboard.press("Escape")
     assert len(texts(tab, "#flame button")) == 5
 

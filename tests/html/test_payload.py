@@ -191,9 +191,9 @@ def test_flames_add_up(pages):
         check(flame["root"])
     # 12 of 16 launches at line 60, the rest below optimizer.step() at line 63.
     module = flames["launches"]["root"]["children"][0]
-    assert module["name"] == "train.py:70 (<module>)" and module["user"] == 1
+    assert module["name"] == "<module> (train.py:70)" and module["user"] is True
     assert {c["name"]: c["value"] for c in module["children"]} == {
-        "train.py:60 (main)": 240, "train.py:63 (main)": 80}
+        "main (train.py:60)": 240, "main (train.py:63)": 80}
 
 
 def test_the_report_is_the_json_report(pages):
