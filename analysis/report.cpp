@@ -219,6 +219,18 @@ std::uint64_t steps_needed(const Recording& recording) {
          setting_of(recording, "GPUBUSY_WARMUP") + setting_of(recording, "GPUBUSY_ACTIVE");
 }
 
+std::string how_to_get_steps(const Recording& recording) {
+  if (recording.from_trace) return "A profiler's step() at the end of each step marks them.";
+  constexpr std::string_view kStep = "GPUBUSY_STEP=";
+  for (const std::string& setting : recording.settings) {
+    if (!setting.starts_with(kStep)) continue;
+    const std::string step = setting.substr(kStep.size());
+    if (step == "none") return "None was asked for (--step none).";
+    if (step != "optimizer") return fmt::format("Nothing matched --step {}.", step);
+  }
+  return "Choose what ends a step with --step.";
+}
+
 void warn_about_steps(const Recording& recording, ProcessReport& report) {
   auto& out = report.warnings;
   if (report.has_steps() && report.earlier_busy_ns * 2 > report.wall_ns) {
@@ -246,8 +258,7 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
         report.steps_seen == 0
             ? std::string("No step was seen: the numbers are of the whole time from the first to the "
                           "last CUDA activity recorded. ") +
-                  (recording.from_trace ? "A profiler's step() at the end of each step marks them."
-                                        : "Choose what ends a step with --step.")
+                  how_to_get_steps(recording)
             : fmt::format("No step lies in a recorded window ({}): the numbers are of the whole "
                           "time from the first to the last CUDA activity recorded. Lower "
                           "--skip-first, --wait or --warmup.",

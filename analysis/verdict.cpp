@@ -210,6 +210,15 @@ std::optional<Finding> worker_restart(const ProcessReport& report) {
   return finding;
 }
 
+// Of the gaps that were looked into.
+double gap_share(const ProcessReport& report, GapKind kind) {
+  std::uint64_t ns = 0;
+  for (const GapRow& row : report.gaps.rows) ns += row.kind == kind ? row.ns : 0;
+  return report.gaps.seen_ns == 0
+             ? 0
+             : static_cast<double>(ns) / static_cast<double>(report.gaps.seen_ns);
+}
+
 std::optional<Finding> data_starvation(const ProcessReport& report) {
   const auto rows = starved_rows(report);
   if (worker_restart(report)) return std::nullopt;
@@ -223,7 +232,8 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
   set_region(finding, rows);
   std::uint64_t before_input = 0;
   for (const IdleRow* row : rows) before_input += row->input_copy ? row->ns : 0;
-  const bool input = before_input * 2 > finding.total_ns;
+  // Without steps the first gap is the program's start.
+  const bool input = before_input * 2 > finding.total_ns && report.has_steps();
   finding.id = "data_starvation";
   finding.title = input ? "The GPU waits for input data" : "The GPU waits at the start of the step";
   finding.evidence = fmt::format("Idle {}", cost_text(finding, report));
@@ -237,7 +247,10 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
                               "something other than input.";
   add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kStepStart; });
   finding.cure =
-      input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
+      gap_share(report, GapKind::kWorkers) > 0.5
+          ? "The loader has workers, and they do not keep up: more of them (num_workers, as far as there "
+            "are processors), prefetch_factor, or batches that are cheaper to make."
+      : input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
               "pin_memory=True, persistent_workers=True) and .to(device, non_blocking=True); if the "
               "loader has workers already, make a batch cheaper or add workers."
             : "See what the program does between these two lines; if it loads data, prepare it in "
@@ -259,7 +272,13 @@ std::optional<Finding> host_elsewhere(const ProcessReport& report) {
       fmt::format("Idle {}. The host is in no CUDA call for {} us or more at a time.",
                   cost_text(finding, report), kLaunchPauseNs / 1000);
   add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kHostElsewhere; });
-  finding.cure = "Move that work off the launching thread, or behind the launches of the step.";
+  finding.cure = gap_share(report, GapKind::kLock) > 0.5
+                     ? "Another thread holds the lock: let it hold it for less, or take it before or behind "
+                       "the step."
+                 : gap_share(report, GapKind::kChild) > 0.5
+                     ? "Start the child process earlier and fetch its result later, or leave it out of the "
+                       "loop."
+                     : "Move that work off the launching thread, or behind the launches of the step.";
   return finding;
 }
 
@@ -455,11 +474,20 @@ std::optional<Finding> small_copies(const ProcessReport& report) {
   return finding;
 }
 
+// Of work that the steps launched, wherever it ran. A host that runs ahead launches more in a step's
+// time than the device does in it.
+double share_of_work(const ProcessReport& report, std::uint64_t ns) {
+  std::uint64_t work = report.summary.kernel_ns;
+  for (const CopyRow& row : report.summary.copies) work += row.device_ns;
+  const std::uint64_t whole = std::max(report.wall_ns, work);
+  return whole == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(whole);
+}
+
 std::optional<Finding> device_copies(const ProcessReport& report) {
   const Concurrency& c = report.summary.concurrency;
   Finding finding;
   finding.total_ns = c.device_copy_ns;
-  finding.share = report.share(c.device_copy_ns);
+  finding.share = share_of_work(report, c.device_copy_ns);
   if (finding.share < kDeviceCopyShare) return std::nullopt;
   const Per per(report);
   finding.id = "device_copies";
@@ -625,7 +653,7 @@ std::optional<Finding> copies_not_overlapped(const ProcessReport& report) {
   const Concurrency& c = report.summary.concurrency;
   Finding finding;
   finding.total_ns = c.copy_alone_ns;
-  finding.share = report.share(c.copy_alone_ns);
+  finding.share = share_of_work(report, c.copy_alone_ns);
   // Where copies take most of the time, moving less comes first.
   if (finding.share < kCopyAloneShare || report.kernel_busy_ns == 0 || copy_bound(report)) {
     return std::nullopt;

@@ -179,6 +179,8 @@ constexpr std::pair<std::string_view, analysis::Weight> kWeights[] = {
 std::string what_does_not_fit(const CommandLine& line, bool has_top, bool has_weight) {
   if (line.action == Action::kCompare && line.by) return "--by is for report";
   if (has_top && !line.by) return "--top needs --by";
+  if (line.by && line.markdown) return "--by has no Markdown form; allowed is --json";
+  if (line.by && !line.html_file.empty()) return "--by and --html: one of them";
   if (has_weight && line.format != ExportFormat::kFolded) return "--weight needs --format folded";
   if (line.format == ExportFormat::kTrace) return {};
   if (line.window) return "--window needs --format trace; stacks are of the judged steps";

@@ -215,8 +215,8 @@ void add_text(std::string& out, Process& process, const CostTableOptions& option
   const Coverage& coverage = process.judged.timeline.coverage;
   if (coverage.timed < coverage.expected) {
     out += fmt::format(
-        "\n{} of {} pieces of device work in the recording have no time: device times are too low, "
-        "idle times too high.\n",
+        "\n{} of {} pieces of device work in the recording have no time. Where these are of the judged "
+        "steps, device times are too low and idle times too high; the verdict tells.\n",
         coverage.untimed(), coverage.expected);
   }
   if (guessed && options.by == GroupBy::kOperator) {

@@ -108,6 +108,9 @@ class Importer {
     add_notices();
     out_.command_line = {std::filesystem::path(out_.path).filename().string()};
     out_.state = recording::FileState::kFinished;
+    // Where a schedule chose the steps, the program had run before, and what it launched then may still
+    // run: a pause, then the trace.
+    if (!steps_.empty()) out_.recording_edges = {{kOrigin - 2, true}, {kOrigin - 1, false}, {kOrigin, true}};
     return std::move(out_);
   }
 

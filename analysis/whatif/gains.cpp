@@ -79,9 +79,9 @@ void add_gains(const recording::Recording& recording, const Timeline& timeline,
   Predictor predictor(recording, timeline, *model, {processors});
   for (auto& [finding, change] : wanted) {
     const Prediction predicted = predictor.predict({change});
-    if (predicted.touched.at(0) == 0) continue;
-    finding->gain = {change.text, predicted.step_ms, predicted.low_ms, predicted.high_ms,
-                     static_cast<double>(model->observed_mean_ns) / 1e6};
+    const double now_ms = static_cast<double>(model->observed_mean_ns) / 1e6;
+    if (!predicted.is_gain(now_ms)) continue;
+    finding->gain = {change.text, predicted.step_ms, predicted.low_ms, predicted.high_ms, now_ms};
   }
 }
 

@@ -41,6 +41,12 @@ Spreading spreading_of(const std::vector<std::uint64_t>& steps) {
 
 }  // namespace
 
+bool Prediction::is_gain(double now_ms) const {
+  constexpr double kLeast = 0.99;
+  return std::any_of(touched.begin(), touched.end(), [](std::uint64_t n) { return n > 0; }) &&
+         step_ms < kLeast * now_ms;
+}
+
 unsigned processors_here() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;

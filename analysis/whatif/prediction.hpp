@@ -20,6 +20,9 @@ struct Prediction {
   double gpu_busy = 0;  // share of the step, from the likely case
   std::vector<std::uint64_t> touched;  // by change: calls or pieces of work it applies to
   std::vector<std::string> assumed;
+
+  // Worth telling: it changes something, and that makes a step shorter than `now_ms`.
+  bool is_gain(double now_ms) const;
 };
 
 // Processors that this process may use.

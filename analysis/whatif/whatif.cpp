@@ -68,10 +68,17 @@ Predictions predict(const Recording& recording, const Options& options,
     }
   }
   if (!options.together) {
-    for (const Change& change : changes) out.rows.push_back(predictor.predict({change}));
+    for (const Change& change : changes) {
+      Prediction row = predictor.predict({change});
+      // What was not asked for is told only where it helps.
+      if (!given.empty() || row.is_gain(out.step_ms)) out.rows.push_back(std::move(row));
+    }
   }
-  if (options.together || (given.empty() && changes.size() > 1)) {
-    out.rows.push_back(predictor.predict(changes));
+  if (options.together) out.rows.push_back(predictor.predict(changes));
+  if (!options.together && given.empty() && out.rows.size() > 1) {
+    std::vector<Change> helping;
+    for (const Prediction& row : out.rows) helping.push_back(*parse_change(row.changes[0]));
+    out.rows.push_back(predictor.predict(helping));
   }
   return out;
 }

@@ -42,7 +42,7 @@ constexpr const char* kTrace = R"json({"schemaVersion": 1,
  {"ph":"X","cat":"python_function","name":"<built-in function linear>","pid":99,"tid":99,"ts":1683564902136045,"dur":50},
  {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":99,"tid":99,"ts":1683564902136050,"dur":10,"args":{"correlation":5}},
  {"ph":"X","cat":"cuda_driver","name":"cuLaunchKernel","pid":99,"tid":99,"ts":1683564902136052,"dur":5,"args":{"correlation":5}},
- {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":1683564902136100,"dur":300.5,"args":{"device":0,"stream":7,"correlation":5,"grid":[4,2,1],"block":[128,1,1],"registers per thread":40}},
+ {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":1683564902136065,"dur":300.5,"args":{"device":0,"stream":7,"correlation":5,"grid":[4,2,1],"block":[128,1,1],"registers per thread":40}},
  {"ph":"X","cat":"cuda_runtime","name":"cudaMemcpyAsync","pid":99,"tid":99,"ts":1683564902136200,"dur":50,"args":{"correlation":6}},
  {"ph":"X","cat":"gpu_memcpy","name":"Memcpy HtoD (Pageable -> Device)","pid":0,"tid":7,"ts":1683564902136500,"dur":20,"args":{"device":0,"stream":7,"correlation":6,"bytes":4096}},
  {"ph":"X","cat":"cuda_runtime","name":"cudaEventRecordWithFlags","pid":99,"tid":99,"ts":1683564902136300,"dur":5,"args":{"correlation":7}},
@@ -120,6 +120,21 @@ TEST_F(Import, ItsVerdict) {
   EXPECT_EQ(p.steps.size(), 2u);
   EXPECT_EQ(p.busy_ns, 340'500u);
   EXPECT_THAT(p.notices, Contains(HasSubstr("1 pieces of device work have no call")));
+}
+
+// The device was at work when the trace began: it is busy until the first kernel of the trace.
+TEST_F(Import, WorkFromBeforeTheTrace) {
+  const auto session = load_session(write("a.json", R"json({"traceEvents": [
+ {"ph":"X","cat":"user_annotation","name":"ProfilerStep#1","pid":9,"tid":9,"ts":1000,"dur":1000},
+ {"ph":"X","cat":"user_annotation","name":"ProfilerStep#2","pid":9,"tid":9,"ts":2000,"dur":1000},
+ {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":1100,"dur":10,"args":{"correlation":1}},
+ {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":2100,"dur":10,"args":{"correlation":2}},
+ {"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":9000,"dur":10,"args":{"device":0,"stream":7,"correlation":1}},
+ {"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":9010,"dur":10,"args":{"device":0,"stream":7,"correlation":2}}]})json"));
+  ASSERT_TRUE(session) << session.error().message;
+  const ProcessReport p = analyse(*session).processes.at(0);
+  EXPECT_EQ(p.busy_ns, p.wall_ns);
+  EXPECT_THAT(p.warnings, Contains(HasSubstr("runs far ahead")));
 }
 
 // Our own traces are of the same dialect: nothing that counts gets lost on the way.

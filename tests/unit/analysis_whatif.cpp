@@ -343,6 +343,12 @@ TEST(WhatIf, FindingsSayWhatTheirCureBrings) {
   for (const Finding& f : report.findings) EXPECT_TRUE(f.problem || !f.gain.known());
 }
 
+TEST(WhatIf, WhatDoesNotHelpIsToldOnlyWhereAskedFor) {
+  const RecordingBuilder b = synchronised();
+  for (const Prediction& row : run(b, {}).rows) EXPECT_LT(row.step_ms, 16.01);
+  EXPECT_EQ(run(b, {"pinned"}).rows.size(), 1u);
+}
+
 TEST(WhatIf, ChangesAreReadStrictly) {
   const auto error = [](const char* text) { return parse_change(text).error(); };
   EXPECT_THAT(error("faster"), HasSubstr("'faster': allowed are pinned, no-sync"));

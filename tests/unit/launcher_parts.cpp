@@ -216,6 +216,13 @@ TEST(CommandLine, LaterCommands) {
   EXPECT_EQ(line->action, Action::kRun);
 }
 
+TEST(CommandLine, FormsThatATableDoesNotHave) {
+  const char* none[] = {nullptr};
+  EXPECT_TRUE(parse_command_line({"report", "dir", "--by", "line", "--json"}, none));
+  EXPECT_FALSE(parse_command_line({"report", "dir", "--by", "line", "--markdown"}, none));
+  EXPECT_FALSE(parse_command_line({"report", "dir", "--by", "line", "--html", "x"}, none));
+}
+
 TEST(CommandLine, WhatIf) {
   const char* none[] = {nullptr};
   const auto line = parse_command_line(
