@@ -381,6 +381,7 @@ void enter_step(std::uint64_t time_ns) noexcept {
 void at_exit() { finish_process(); }
 
 void before_fork() {
+  gaps::before_fork();
   // Only the table that the child keeps must be whole; everything else is made anew there.
   prepare_kernels_for_fork();
 }

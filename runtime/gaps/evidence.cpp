@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -98,22 +99,44 @@ unsigned thread_count() noexcept {
   return tasks.stx_nlink - 2;
 }
 
-bool has_user_of(std::uint32_t thread_id) noexcept {
+namespace {
+
+// The text behind `field` in that thread's status; nullptr: not told.
+const char* status_field(std::uint32_t thread_id, const char* field, char* text,
+                         std::size_t size) noexcept {
   Path path;
   path.add("/proc/self/task/").add(thread_id).add("/status");
   const long fd = syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return true;
-  char text[1024];
-  const long n = syscall(SYS_read, fd, text, sizeof text - 1);
+  if (fd < 0) return nullptr;
+  const long n = syscall(SYS_read, fd, text, size - 1);
   syscall(SYS_close, fd);
-  if (n <= 0) return true;
+  if (n <= 0) return nullptr;
   text[n] = '\0';
-  const char* uid = strstr(text, "\nUid:\t");
+  const char* found = strstr(text, field);
+  return found == nullptr ? nullptr : found + strlen(field);
+}
+
+}  // namespace
+
+bool has_user_of(std::uint32_t thread_id) noexcept {
+  char text[1024];
+  const char* uid = status_field(thread_id, "\nUid:\t", text, sizeof text);
   if (uid == nullptr) return true;
-  uid += 6;
   number_at(uid);  // the real one
   if (*uid == '\t') ++uid;
   return number_at(uid) == static_cast<std::uint64_t>(syscall(SYS_geteuid));
+}
+
+int sandbox_mode() noexcept { return static_cast<int>(syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0)); }
+
+Sandbox sandbox() noexcept {
+  Sandbox found{sandbox_mode(), 0};
+  char text[4096];
+  if (const char* filters = status_field(static_cast<std::uint32_t>(syscall(SYS_gettid)),
+                                         "\nSeccomp_filters:\t", text, sizeof text)) {
+    found.filters = number_at(filters);
+  }
+  return found;
 }
 
 SystemCall parse_system_call(const char* text) noexcept {

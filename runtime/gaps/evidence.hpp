@@ -34,6 +34,16 @@ unsigned thread_count() noexcept;
 // changes the threads that libc knows. True where it is not told.
 bool has_user_of(std::uint32_t thread_id) noexcept;
 
+// The seccomp filters of the calling thread: one that the program adds may end the process for a
+// system call of ours.
+struct Sandbox {
+  int mode = 0;               // of PR_GET_SECCOMP, which costs next to nothing
+  std::uint64_t filters = 0;  // 0 before Linux 5.9
+  bool operator==(const Sandbox&) const = default;
+};
+int sandbox_mode() noexcept;
+Sandbox sandbox() noexcept;
+
 struct SystemCall {
   enum class State : std::uint8_t { kUnknown, kRuns, kOutside, kInside };
   State state = State::kUnknown;

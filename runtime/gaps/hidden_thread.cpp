@@ -38,6 +38,7 @@ constinit std::atomic<int> g_ready{0};  // a futex
 using Body = void (*)();
 constinit Body g_body = nullptr;
 constinit int g_keep = -1;
+constinit std::atomic<int> g_leaves{0};  // a futex
 
 #if defined(__x86_64__)
 
@@ -141,6 +142,7 @@ int run(void*) {
   g_ready.store(1, std::memory_order_release);
   syscall(SYS_futex, reinterpret_cast<int*>(&g_ready), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr,
           nullptr, 0);
+  syscall(SYS_chdir, "/");  // its own, so that it keeps no file system from being unmounted
   prctl(PR_SET_NAME, "gpubusy-gaps");
   // A program's real-time threads must not have one more of their kind.
   const sched_param none{};
@@ -172,11 +174,12 @@ Started start(void (*body)(), int keep) noexcept {
   g_body = body;
   g_keep = keep;
   g_ready.store(0, std::memory_order_relaxed);
+  g_leaves.store(0, std::memory_order_relaxed);
 
   // libc's own wrapper leaves two of its signals out.
   unsigned long all = ~0ul, before = 0;
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all);
-  constexpr int kFlags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+  constexpr int kFlags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                          CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   int* const id = reinterpret_cast<int*>(&g_id);
   const int made = clone(run, stack_top, kFlags, nullptr, id, control, id);
@@ -205,6 +208,29 @@ Started start_hidden_thread(void (*body)(), int keep) noexcept {
   const Started result = keep < 0 ? Started::kRefused : start(body, keep);
   g_starting.store(false, std::memory_order_release);
   return result;
+}
+
+bool hidden_thread_runs() noexcept { return g_id.load(std::memory_order_relaxed) != 0; }
+
+bool sleep_in_hidden_thread(std::uint64_t until_ns) noexcept {
+  timespec t;
+  t.tv_sec = static_cast<time_t>(until_ns / 1'000'000'000);
+  t.tv_nsec = static_cast<long>(until_ns % 1'000'000'000);
+  syscall(SYS_futex, reinterpret_cast<int*>(&g_leaves), FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
+          &t, nullptr, FUTEX_BITSET_MATCH_ANY);
+  return g_leaves.load(std::memory_order_relaxed) == 0;
+}
+
+void end_hidden_thread() noexcept {
+  const KeepErrno keep_errno;
+  const int id = g_id.load(std::memory_order_acquire);
+  if (id == 0) return;
+  g_leaves.store(1, std::memory_order_relaxed);
+  syscall(SYS_futex, reinterpret_cast<int*>(&g_leaves), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr,
+          nullptr, 0);
+  // The kernel wakes without the private flag.
+  const timespec patience{0, 2'000'000};
+  syscall(SYS_futex, reinterpret_cast<int*>(&g_id), FUTEX_WAIT, id, &patience, nullptr, 0);
 }
 
 void hidden_thread_after_fork() noexcept {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A thread that libc knows nothing of, in the program's address space but with descriptors of its
-// own. So it is not counted where a program ends with its last thread, changes no descriptor
+// own (and a current directory). So it is not counted where a program ends with its last thread, changes no descriptor
 // numbers and is not reached by a program that closes them all; starting it calls no malloc and
 // takes no lock. All signals are blocked in it for ever.
 //
@@ -26,6 +26,12 @@ enum class Started : std::uint8_t {
 // millisecond at most, until the others are closed there: nobody shall find a pipe open that was
 // closed. From any thread, also inside a signal handler.
 Started start_hidden_thread(void (*body)(), int keep) noexcept;
+
+bool hidden_thread_runs() noexcept;
+// In the thread: until that time on CLOCK_MONOTONIC. False: it shall end.
+bool sleep_in_hidden_thread(std::uint64_t until_ns) noexcept;
+// Asks it to end and waits for that, for two milliseconds at most.
+void end_hidden_thread() noexcept;
 
 // In the child of a fork, where it does not exist.
 void hidden_thread_after_fork() noexcept;

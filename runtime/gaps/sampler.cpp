@@ -17,6 +17,8 @@
 #include "runtime/keep_errno.hpp"
 #include "runtime/native/rules.hpp"
 #include "runtime/native/walker.hpp"
+#include "runtime/no_cancel.hpp"
+#include "runtime/patience.hpp"
 #include "runtime/python/layout.hpp"
 #include "runtime/python/remote.hpp"
 #include "runtime/recorder.hpp"
@@ -45,10 +47,11 @@ constexpr std::uint64_t kRetryNs = 50'000'000;
 // The GIL's lock lies in _PyRuntime, which has 170 kB in 3.11 and less than this in any version.
 constexpr std::uintptr_t kRuntimeBytes = 512 * 1024;
 
-enum class Why : std::uint8_t { kNotTried, kAlone, kSignals, kFailed, kRuns };
+enum class Why : std::uint8_t { kNotTried, kAlone, kSignals, kSandbox, kFailed, kRuns };
 
 constinit bool g_enabled = false;
 constinit std::uint64_t g_threshold_ns = 0;
+constinit Sandbox g_sandbox_at_start;
 constinit std::atomic<std::uint64_t> g_next_try_ns{0};
 constinit std::atomic<Why> g_why{Why::kNotTried};
 constinit std::atomic<bool> g_blind{false};      // /proc does not tell what a thread does
@@ -98,9 +101,9 @@ class Sampler {
     std::uint64_t since = 0;
   };
   Silence listen(std::uint64_t now) const noexcept;
-  void sleep_until(std::uint64_t time) const noexcept;
   bool goes_on() const noexcept {
-    return mode() == Mode::kRecording && recording_file().is_writable();
+    return mode() == Mode::kRecording && recording_file().is_writable() &&
+           sandbox_mode() == g_sandbox_at_start.mode;
   }
   void look_at_all(const Silence& silence, std::uint64_t now) noexcept;
   void look(ThreadState& thread, Watched& watched, std::uint64_t time,
@@ -122,13 +125,6 @@ class Sampler {
 };
 
 constinit std::atomic<Sampler*> g_sampler{nullptr};  // made once, used by one thread at a time
-
-void Sampler::sleep_until(std::uint64_t time) const noexcept {
-  timespec t;
-  t.tv_sec = static_cast<time_t>(time / 1'000'000'000);
-  t.tv_nsec = static_cast<long>(time % 1'000'000'000);
-  syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr);
-}
 
 Sampler::Silence Sampler::listen(std::uint64_t now) const noexcept {
   Silence s;
@@ -326,11 +322,7 @@ void Sampler::run() noexcept {
       // one is made by a thread that is of the new user.
       next_user = now + kCheckUserEveryNs;
       if (!has_user_of(static_cast<std::uint32_t>(getpid()))) break;
-    }
-    const Silence silence = listen(now);
-    if (!silence.silent) {
-      sleep_until(now + (g_threshold_ns > kListenEveryNs ? g_threshold_ns : kListenEveryNs));
-      continue;
+      if (sandbox() != g_sandbox_at_start) break;
     }
     // The last other thread may be gone: then this one must not be what makes the process one of
     // several threads (Python warns at fork, unshare() fails).
@@ -338,13 +330,19 @@ void Sampler::run() noexcept {
       next_count = now + kCountThreadsEveryNs;
       if (thread_count() <= 2) break;
     }
+    const Silence silence = listen(now);
+    if (!silence.silent) {
+      const std::uint64_t later = g_threshold_ns > kListenEveryNs ? g_threshold_ns : kListenEveryNs;
+      if (!sleep_in_hidden_thread(now + later)) break;
+      continue;
+    }
     look_at_all(silence, now);
     const std::uint64_t length = now - silence.since;
     std::uint64_t period = length / kPeriodsOfGap;
     if (period < kFirstPeriodNs) period = kFirstPeriodNs;
     if (period > kLongestPeriodNs) period = kLongestPeriodNs;
     now = now_ns();
-    sleep_until(now + period);
+    if (!sleep_in_hidden_thread(now + period)) break;
   }
   for (Watched& w : watched_) w.files.close();
   self_.writer.close(recording_file());
@@ -380,6 +378,7 @@ bool any_signal_is_blocked() noexcept {
 void set_up(bool enabled, std::uint64_t threshold_ns) noexcept {
   g_enabled = enabled;
   g_threshold_ns = threshold_ns;
+  if (enabled) g_sandbox_at_start = sandbox();
 }
 
 void recording_begins() noexcept {
@@ -404,6 +403,11 @@ void recording_ended() noexcept {
       say_once(
           bit,
           "What the host does in gaps was not looked at: the launching threads block signals.");
+      break;
+    case Why::kSandbox:
+      say_once(bit,
+               "What the host does in gaps was not looked at: the program has put on a seccomp filter, "
+               "which may end a process for a system call that it does not know.");
       break;
     case Why::kFailed:
       say_once(bit,
@@ -437,6 +441,8 @@ void start(std::uint64_t now_ns) noexcept {
     why = Why::kAlone;
   } else if (any_signal_is_blocked()) {
     why = Why::kSignals;
+  } else if (sandbox() != g_sandbox_at_start) {
+    why = Why::kSandbox;
   } else {
     Sampler* sampler = g_sampler.load(std::memory_order_acquire);
     if (sampler == nullptr && (sampler = Sampler::make()) != nullptr) {
@@ -468,6 +474,16 @@ void note_python_state(ThreadState& thread) noexcept {
   const char* state = python::current_thread_state(*python);
   thread.gap.ident.store(static_cast<std::uint64_t>(pthread_self()), std::memory_order_relaxed);
   thread.gap.python_state.store(reinterpret_cast<std::uintptr_t>(state), std::memory_order_relaxed);
+}
+
+void before_fork() noexcept {
+  if (!hidden_thread_runs() || thread_count() > 2) return;
+  const KeepErrno keep;
+  const NoCancel no_cancel;
+  end_hidden_thread();
+  // The kernel counts a thread for some moments more.
+  constexpr int kAttempts = 40;
+  patiently(kAttempts, [] { return thread_count() <= 1; });
 }
 
 void forget_after_fork() noexcept {

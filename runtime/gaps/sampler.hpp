@@ -36,6 +36,9 @@ inline void begin_call(ThreadState& thread) noexcept {
     note_python_state(thread);
 }
 
+// A process whose only other thread is the helper forks as one of a single thread (Python warns
+// otherwise).
+void before_fork() noexcept;
 void forget_after_fork() noexcept;
 
 }  // namespace gpubusy::runtime::gaps

@@ -68,6 +68,29 @@ def test_helper_goes_with_the_last_other_thread(case, recorded):
     assert looks(recorded()) > 0
 
 
+def test_helper_goes_also_where_there_are_no_gaps(case):
+    # What interrupts the program shall be no gap.
+    settings = {"GPUBUSY_GAP_THRESHOLD": "100000"}
+    assert case("alone_and_busy", **settings).stdout == b"threads 1\n"
+
+
+def test_helper_is_gone_when_a_process_of_one_thread_forks(case, recorded):
+    assert case("forks_alone").stdout == b"good 20\n"
+    assert looks(recorded()) > 0
+
+
+def test_helper_shares_no_directory_with_a_thread(case, recorded):
+    assert case("name_space").stdout.startswith(b"setns ")
+    assert looks(recorded()) > 0
+
+
+def test_a_program_that_filters_its_system_calls_has_no_helper(case, recorded):
+    assert case("sandboxed").stdout == b"end\n"
+    process = recorded()
+    assert looks(process) == 0
+    assert any("seccomp" in notice for notice in process["notices"])
+
+
 def test_forks(case, recorded):
     assert case("forks").stdout == b"good 200\n"
     assert looks(recorded()) > 0

@@ -4,18 +4,27 @@
 // can tell of it; the test compares with and without the library. gaps CASE
 #include <cuda_runtime_api.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 namespace {
@@ -238,6 +247,81 @@ int killed() {
   return 0;
 }
 
+// The last other thread ends while there are no gaps, or just before a fork.
+int alone_and_busy() {
+  const pthread_t other = start_idle();
+  run(5);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  timespec now, begin;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  do {
+    launch();
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  } while (threads() != 1 && now.tv_sec - begin.tv_sec < 3);
+  std::printf("threads %d\n", threads());
+  return 0;
+}
+int forks_alone() {
+  int good = 0;
+  for (int i = 0; i < 20; ++i) {
+    g_stop = false;
+    const pthread_t other = start_idle();
+    for (int k = 0; k < 6; ++k) {
+      launch();
+      pause_ms(12);
+    }
+    g_stop = true;
+    pthread_join(other, nullptr);
+    pause_ms(1);
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    good += threads() == 1;
+    waitpid(child, nullptr, 0);
+  }
+  std::printf("good %d\n", good);
+  return 0;
+}
+
+// A thread with a current directory of its own may enter a mount name space.
+void* enter(void*) {
+  if (unshare(CLONE_FS) != 0) return nullptr;
+  run(5);
+  const int space = open("/proc/self/ns/mnt", O_RDONLY);
+  const int result = setns(space, CLONE_NEWNS);
+  std::printf("setns %d %d\n", result, result == 0 ? 0 : errno);
+  return nullptr;
+}
+int name_space() {
+  const pthread_t other = start_idle();
+  pthread_t thread;
+  pthread_create(&thread, nullptr, enter, nullptr);
+  pthread_join(thread, nullptr);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
+// A filter ends the process for a system call that the program does not make.
+int sandboxed() {
+  const pthread_t other = start_idle();
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_setscheduler, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(code), code};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0) return 1;
+  run();
+  std::puts("end");
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
 // No more threads may be made: the program's own fail as ever, and nothing else changes.
 int no_threads() {
   const pthread_t other = start_idle();
@@ -270,6 +354,10 @@ int main(int argc, char** argv) {
       {"killed", killed},
       {"no_threads", no_threads},
       {"drops_rights", drops_rights},
+      {"alone_and_busy", alone_and_busy},
+      {"forks_alone", forks_alone},
+      {"name_space", name_space},
+      {"sandboxed", sandboxed},
   };
   for (const auto& c : kCases) {
     if (argc == 2 && std::strcmp(argv[1], c.name) == 0) return c.run();
