@@ -312,6 +312,7 @@ void Sampler::run() noexcept {
   self_.writer = recording::ThreadWriter{};
   self_.lost = 0;
   t_local.state = &self_;
+  native::read_surely();
   gap_since_ = 0;
   for (Watched& w : watched_) w = Watched{};
   std::uint64_t next_count = 0, next_user = 0;

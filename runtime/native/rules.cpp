@@ -30,6 +30,9 @@ void walk_plainly(int (*step)(dl_phdr_info*, std::size_t, void*), void* data) {
 constinit ObjectSource g_source{nullptr, walk_plainly};
 
 constinit std::atomic<int> g_readers{0};     // inside tables that only before_unloading() keeps
+// Those of a thread that no signal handler interrupts: they always come out again.
+constinit std::atomic<int> g_sure_readers{0};
+constinit thread_local bool t_is_sure = false;
 constinit std::atomic<int> g_unloading{0};   // dlclose() calls that run
 constinit thread_local int t_unloading = 0;  // those of this thread, whose stack they are on
 constinit std::atomic<std::uint64_t> g_misses{0}, g_flushes{0}, g_timeouts{0};
@@ -165,7 +168,8 @@ enum class Reach : std::uint8_t { kNoObject, kObject, kUnloading };
 Reach read_tables(std::uintptr_t pc, const Query& query) noexcept {
   if (g_source.find_object != nullptr) {
     // Either before_unloading() sees this reader, or the reader sees that it must not be one.
-    g_readers.fetch_add(1, std::memory_order_seq_cst);
+    std::atomic<int>& readers = t_is_sure ? g_sure_readers : g_readers;
+    readers.fetch_add(1, std::memory_order_seq_cst);
     bool done = true;
     Reach reach = Reach::kNoObject;
     if (g_unloading.load(std::memory_order_seq_cst) != t_unloading) {
@@ -181,7 +185,7 @@ Reach read_tables(std::uintptr_t pc, const Query& query) noexcept {
         }
       }
     }
-    leave(g_readers);
+    leave(readers);
     if (done) return reach;
   }
   return read_while_iterating(pc, query) ? Reach::kObject : Reach::kNoObject;
@@ -242,21 +246,33 @@ void set_object_source(const ObjectSource& source) noexcept {
 
 bool finds_objects_without_lock() noexcept { return g_source.find_object != nullptr; }
 
-void before_unloading() noexcept {
-  constexpr std::uint64_t kPatienceNs = 10'000'000;
-  ++t_unloading;
-  g_unloading.fetch_add(1, std::memory_order_seq_cst);
-  if (g_readers.load(std::memory_order_seq_cst) == 0) return;
-  const std::uint64_t end = now_ns() + kPatienceNs;
-  while (g_readers.load(std::memory_order_acquire) > 0) {
+namespace {
+
+// Those that do not come out in time were left by a longjmp out of a signal handler, most likely: not
+// waited for again.
+void wait_for(std::atomic<int>& readers, std::uint64_t patience_ns) noexcept {
+  if (readers.load(std::memory_order_seq_cst) == 0) return;
+  const std::uint64_t end = now_ns() + patience_ns;
+  while (readers.load(std::memory_order_acquire) > 0) {
     if (now_ns() >= end) {
-      // Left by a longjmp out of a signal handler, most likely: not waited for again.
-      g_readers.store(0, std::memory_order_relaxed);
+      readers.store(0, std::memory_order_relaxed);
       g_timeouts.fetch_add(1, std::memory_order_relaxed);
       return;
     }
     sched_yield();
   }
+}
+
+}  // namespace
+
+void before_unloading() noexcept {
+  constexpr std::uint64_t kPatienceNs = 10'000'000, kSurePatienceNs = 1'000'000'000;
+  ++t_unloading;
+  g_unloading.fetch_add(1, std::memory_order_seq_cst);
+  wait_for(g_readers, kPatienceNs);
+  // A quota or a page of a slow file system may hold it up for long, and what it reads must not go
+  // away under it.
+  wait_for(g_sure_readers, kSurePatienceNs);
 }
 
 void after_unloading(bool unloaded) noexcept {
@@ -265,7 +281,10 @@ void after_unloading(bool unloaded) noexcept {
   if (t_unloading > 0) --t_unloading;
 }
 
+void read_surely() noexcept { t_is_sure = true; }
+
 void rules_after_fork() noexcept {
+  g_sure_readers.store(0, std::memory_order_relaxed);
   g_readers.store(0, std::memory_order_relaxed);
   g_unloading.store(t_unloading, std::memory_order_relaxed);
 }

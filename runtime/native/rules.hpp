@@ -45,8 +45,10 @@ void set_object_source(const ObjectSource& source) noexcept;
 bool finds_objects_without_lock() noexcept;
 
 // Round each dlclose(), in its thread: the first returns when no thread is inside an object's tables
-// any more, or after 10 ms.
+// any more, or after 10 ms; 1 s for a thread that has called read_surely().
 void before_unloading() noexcept;
+// The calling thread leaves no tables by a longjmp: it runs no signal handlers.
+void read_surely() noexcept;
 // `unloaded`: anything is gone.
 void after_unloading(bool unloaded) noexcept;
 // In the child of a fork, where this is the only thread.

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -837,6 +839,29 @@ TEST_P(Walks, LibraryAtTheAddressOfAnotherOne) {
     before = v.address;
   }
   EXPECT_GT(at_the_same, 10) << "otherwise this tests nothing";
+}
+
+std::atomic<int> g_slow{0};
+
+TEST_P(Walks, UnloadingWaitsForAReaderThatComesOut) {
+  const auto slowly = [](void*, native::FoundObject*) {
+    g_slow = 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    g_slow = 2;
+    return -1;
+  };
+  g_slow = 0;
+  native::set_object_source({slowly, nullptr});
+  std::thread reader([] {
+    native::read_surely();
+    native::span_of(reinterpret_cast<std::uintptr_t>(&close_library));
+  });
+  while (g_slow == 0) std::this_thread::yield();
+  native::before_unloading();
+  EXPECT_EQ(g_slow, 2);
+  native::after_unloading(false);
+  reader.join();
+  SetUp();
 }
 
 TEST_P(Walks, GenerationNumbersComeRound) {
