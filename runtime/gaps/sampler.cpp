@@ -346,7 +346,8 @@ void Sampler::run() noexcept {
     if (!sleep_in_hidden_thread(now + period)) break;
   }
   for (Watched& w : watched_) w.files.close();
-  self_.writer.close(recording_file());
+  // Under a new filter nothing more is asked of the kernel than must be.
+  if (sandbox_mode() == g_sandbox_at_start.mode) self_.writer.close(recording_file());
   t_local.state = nullptr;
 }
 
@@ -431,6 +432,10 @@ void start(std::uint64_t now_ns) noexcept {
   const KeepErrno keep;
   // One thread tries.
   if (!g_wanted.exchange(false, std::memory_order_acquire)) return;
+  if (sandbox() != g_sandbox_at_start) {
+    later(Why::kSandbox, now_ns);
+    return;  // it stays on
+  }
   Why why = Why::kFailed;
   const unsigned threads = thread_count();
   if (threads == 0) {
@@ -442,8 +447,6 @@ void start(std::uint64_t now_ns) noexcept {
     why = Why::kAlone;
   } else if (any_signal_is_blocked()) {
     why = Why::kSignals;
-  } else if (sandbox() != g_sandbox_at_start) {
-    why = Why::kSandbox;
   } else {
     Sampler* sampler = g_sampler.load(std::memory_order_acquire);
     if (sampler == nullptr && (sampler = Sampler::make()) != nullptr) {
