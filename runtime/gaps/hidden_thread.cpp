@@ -134,12 +134,36 @@ bool close_all_but(int keep) noexcept {
   return closed || close_listed(keep);
 }
 
+// Leaves the program's table of descriptors, which was shared, and takes one of them along. So nothing
+// that the program closes meanwhile stays open. False: not possible here (before Linux 5.9, a sandbox,
+// a main thread that has ended); the thread has no descriptors then, or still shares them.
+bool leave_but(int keep) noexcept {
+#if defined(SYS_close_range) && defined(SYS_pidfd_open) && defined(SYS_pidfd_getfd)
+  constexpr unsigned kUnshare = 1u << 1;
+  if (syscall(SYS_close_range, 0u, ~0u, kUnshare) != 0) return false;
+  const long process = syscall(SYS_pidfd_open, getpid(), 0);
+  const long taken = process < 0 ? -1 : syscall(SYS_pidfd_getfd, process, keep, 0);
+  if (taken < 0) return false;
+  // Under its own number, which the writer knows.
+  if (taken != keep && syscall(SYS_dup3, taken, keep, O_CLOEXEC) < 0) return false;
+  return close_all_but(keep);
+#else
+  (void)keep;
+  return false;
+#endif
+}
+
 // ---- the thread --------------------------------------------------------------------------------
 
-int run(void*) {
+enum Ready : int { kNotYet = 0, kAlone = 1, kCannotLeave = 2 };
+// The thread is made with a copy of the table, and closes it: between the two it may hold what the
+// program closes.
+constinit std::atomic<bool> g_copies{false};
+
+int run(void* copies) {
   set_id_in_control_block();
-  const bool alone = close_all_but(g_keep);
-  g_ready.store(1, std::memory_order_release);
+  const bool alone = copies != nullptr ? close_all_but(g_keep) : leave_but(g_keep);
+  g_ready.store(alone ? kAlone : kCannotLeave, std::memory_order_release);
   syscall(SYS_futex, reinterpret_cast<int*>(&g_ready), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr,
           nullptr, 0);
   syscall(SYS_chdir, "/");  // its own, so that it keeps no file system from being unmounted
@@ -173,16 +197,18 @@ Started start(void (*body)(), int keep) noexcept {
   make_control_block(control);
   g_body = body;
   g_keep = keep;
-  g_ready.store(0, std::memory_order_relaxed);
+  g_ready.store(kNotYet, std::memory_order_relaxed);
   g_leaves.store(0, std::memory_order_relaxed);
 
   // libc's own wrapper leaves two of its signals out.
   unsigned long all = ~0ul, before = 0;
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all);
+  const bool copies = g_copies.load(std::memory_order_relaxed);
   constexpr int kFlags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                          CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   int* const id = reinterpret_cast<int*>(&g_id);
-  const int made = clone(run, stack_top, kFlags, nullptr, id, control, id);
+  const int made = clone(run, stack_top, kFlags | (copies ? 0 : CLONE_FILES),
+                         copies ? memory : nullptr, id, control, id);
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
   if (made < 0) {
     g_id.store(0, std::memory_order_relaxed);
@@ -191,6 +217,10 @@ Started start(void (*body)(), int keep) noexcept {
   const timespec patience{0, 1'000'000};
   syscall(SYS_futex, reinterpret_cast<int*>(&g_ready), FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0,
           &patience, nullptr, 0);
+  if (!copies && g_ready.load(std::memory_order_acquire) == kCannotLeave) {
+    g_copies.store(true, std::memory_order_relaxed);
+    return Started::kStillRuns;  // the next one
+  }
   return Started::kYes;
 }
 

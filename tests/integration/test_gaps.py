@@ -54,6 +54,11 @@ def test_descriptor_numbers_are_the_programs(case, recorded):
     assert looks(recorded()) > 0
 
 
+def test_pipes_are_closed_while_the_helper_waits_for_a_processor(case):
+    for _ in range(3):
+        assert case("busy_pipe").stdout == b"read 0\n"
+
+
 def test_closing_all_descriptors(case):
     assert case("close_all").stdout == b"bytes 0\n"
 

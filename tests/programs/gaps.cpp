@@ -96,6 +96,34 @@ int descriptors() {
   return 0;
 }
 
+// A pipe that the program closes right behind the launch that starts the helper is closed, although the
+// helper does not get a processor for long.
+void* spin(void*) {
+  while (!g_stop.load()) {
+  }
+  return nullptr;
+}
+int busy_pipe() {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  sched_getaffinity(0, sizeof one, &one);
+  for (int cpu = 0, kept = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &one) && kept++ > 0) CPU_CLR(cpu, &one);
+  }
+  sched_setaffinity(0, sizeof one, &one);
+  pthread_t threads[16];
+  for (pthread_t& thread : threads) pthread_create(&thread, nullptr, spin, nullptr);
+  int ends[2];
+  if (pipe2(ends, O_NONBLOCK) != 0) return 1;
+  launch();
+  close(ends[1]);
+  char c;
+  std::printf("read %d\n", static_cast<int>(read(ends[0], &c, 1)));
+  g_stop = true;
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  return 0;
+}
+
 int close_all() {
   const pthread_t other = start_idle();
   run(3);
@@ -343,6 +371,7 @@ int main(int argc, char** argv) {
   } kCases[] = {
       {"one_thread", one_thread},
       {"descriptors", descriptors},
+      {"busy_pipe", busy_pipe},
       {"close_all", close_all},
       {"last_thread", last_thread},
       {"alone_again", alone_again},
