@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -377,8 +378,18 @@ bool any_signal_is_blocked() noexcept {
 
 }  // namespace
 
+namespace {
+
+// valgrind ends the program at a clone() that is not a thread of libc's.
+bool under_valgrind() noexcept {
+  const char* preloaded = getenv("LD_PRELOAD");
+  return preloaded != nullptr && strstr(preloaded, "/vgpreload_") != nullptr;
+}
+
+}  // namespace
+
 void set_up(bool enabled, std::uint64_t threshold_ns) noexcept {
-  g_enabled = enabled;
+  g_enabled = enabled && !under_valgrind();
   g_threshold_ns = threshold_ns;
   if (enabled) g_sandbox_at_start = sandbox();
 }

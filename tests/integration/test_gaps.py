@@ -3,6 +3,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -57,6 +58,12 @@ def test_descriptor_numbers_are_the_programs(case, recorded):
 def test_pipes_are_closed_while_the_helper_waits_for_a_processor(case):
     for _ in range(3):
         assert case("busy_pipe").stdout == b"read 0\n"
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind here")
+def test_valgrind_does_not_meet_the_helper(programs, run_preloaded):
+    result = run_preloaded(["valgrind", "-q", programs / "gaps", "descriptors"], GPUBUSY_STEP="none")
+    assert (result.returncode, result.stdout) == (0, b"wrong 0\n")
 
 
 def test_closing_all_descriptors(case):
