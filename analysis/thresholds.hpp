@@ -134,6 +134,9 @@ inline constexpr double kBusyShare = 0.85;
 // Idle that device work without times may have filled, from where it spoils the numbers.
 inline constexpr double kUnknownShare = 0.05;
 
+// One piece of device work in so many may be untimed where a finding is about what overlaps.
+inline constexpr std::uint64_t kMostUntimed = 20;
+
 // A step this much longer than the median is an outlier (checkpoint, validation); they are counted.
 inline constexpr double kOutlierFactor = 2.0;
 

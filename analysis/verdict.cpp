@@ -649,7 +649,13 @@ std::optional<Finding> copy_bound(const ProcessReport& report) {
   return finding;
 }
 
+// What ran beside what is known only where nearly all of it was timed.
+bool is_timed(const ProcessReport& report) {
+  return report.coverage.untimed() * kMostUntimed <= report.coverage.expected;
+}
+
 std::optional<Finding> copies_not_overlapped(const ProcessReport& report) {
+  if (!is_timed(report)) return std::nullopt;
   const Concurrency& c = report.summary.concurrency;
   Finding finding;
   finding.total_ns = c.copy_alone_ns;
@@ -674,6 +680,7 @@ std::optional<Finding> copies_not_overlapped(const ProcessReport& report) {
 }
 
 std::optional<Finding> serial_streams(const ProcessReport& report) {
+  if (!is_timed(report)) return std::nullopt;
   const Concurrency& c = report.summary.concurrency;
   const std::uint64_t second = c.small_kernel_ns[1];
   Finding finding;

@@ -23,6 +23,11 @@ bool waits_for_workers(const ProcessReport& report) {
   return waiting * 2 > report.gaps.seen_ns;
 }
 
+bool waits_for_ranks(const ProcessReport& report) {
+  return std::any_of(report.findings.begin(), report.findings.end(),
+                     [](const Finding& f) { return f.id == "collective_wait"; });
+}
+
 std::string at(const SourceLine& line) {
   const std::size_t slash = line.file.rfind('/');
   return fmt::format("{}:{}", slash == std::string::npos ? line.file : line.file.substr(slash + 1),
@@ -47,8 +52,8 @@ constexpr Cure kCures[] = {
 
 std::string change_for(const Finding& finding, const ProcessReport& report, unsigned processors) {
   if (finding.id == "data_starvation") {
-    // How many workers there are already is not known.
-    if (waits_for_workers(report)) return {};
+    // How many workers there are already is not known; and a rank that waits for others gains nothing.
+    if (waits_for_workers(report) || waits_for_ranks(report)) return {};
     return fmt::format("workers={}", std::clamp(processors, 1u, kMaxSuggestedWorkers));
   }
   for (const Cure& cure : kCures) {
