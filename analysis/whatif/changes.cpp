@@ -252,9 +252,10 @@ Applied use_workers(Model& model, const Change& change, Assumption assumption,
   const auto with_sharing = [&](double share) {
     return std::max(batch_ns / workers, (batch_ns * share + host_work_ns(model)) / processors);
   };
-  const double likely = computing.value_or(change.workers_before > 0 ? 0 : 1);
-  const double interval = pick(assumption, with_sharing(computing.value_or(0)), with_sharing(likely),
-                               with_sharing(computing.value_or(1)) * 1.15);
+  const double likely = computing ? *computing : change.workers_before > 0 ? 0 : 1;
+  const double least = computing ? *computing : 0, most = computing ? *computing : 1;
+  const double interval =
+      pick(assumption, with_sharing(least), with_sharing(likely), with_sharing(most) * 1.15);
   model.supply.active = true;
   model.supply.interval_ns = static_cast<std::uint64_t>(interval);
   model.supply.overhead_ns = pick<std::uint64_t>(assumption, 50'000, 300'000, 1'000'000);
