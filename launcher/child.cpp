@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <new>
@@ -86,13 +87,16 @@ class Witness {
   // True: the signal that we have just taken went to the group.
   bool saw(int signal) {
     if (pid_ <= 0) return false;
-    // The kernel walks through the group while we run already; the witness needs a moment.
-    for (int i = 0; i < 50; ++i) {
+    // The kernel walks through the group while we run already; the witness needs a moment, and on a
+    // busy machine more than that: while the signal is pending there, it has reached the group.
+    constexpr int kMoments = 50, kMostMoments = 20'000;  // 5 ms, 2 s
+    for (int left = kMoments, all = 0; left > 0 && all < kMostMoments; --left, ++all) {
       const unsigned now = counts_->seen[signal].load(std::memory_order_acquire);
       if (now != used_[signal]) {
         used_[signal] = now;
         return true;
       }
+      if (left == 1 && is_pending_at_witness(signal)) left = kMoments;
       const timespec moment{0, 100000};
       nanosleep(&moment, nullptr);
     }
@@ -100,6 +104,21 @@ class Witness {
   }
 
  private:
+  // Sent to the witness, and not taken by it yet.
+  bool is_pending_at_witness(int signal) const {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/status", static_cast<int>(pid_));
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const ssize_t size = read(file, text, sizeof text - 1);
+    close(file);
+    if (size <= 0) return false;
+    text[size] = '\0';
+    const char* pending = strstr(text, "\nShdPnd:");
+    if (pending == nullptr) return false;
+    return (strtoull(pending + strlen("\nShdPnd:"), nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+
   struct Counts {
     std::atomic<unsigned> seen[kSignals];
     std::atomic<pid_t> stopped_child;
