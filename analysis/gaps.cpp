@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "analysis/names.hpp"
 #include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
@@ -349,11 +350,6 @@ bool is_gap(const IdlePiece& piece) {
          piece.idle == IdleClass::kAfterSync;
 }
 
-std::string_view last_part(std::string_view path) {
-  const std::size_t at = path.rfind('/');
-  return at == std::string_view::npos ? path : path.substr(at + 1);
-}
-
 }  // namespace
 
 std::string system_call_name(std::uint16_t number) {
@@ -484,7 +480,7 @@ const char* gap_id(GapKind kind) {
 std::string to_text(const GapRow& row) {
   std::string text = to_text(row.line);
   for (const SourceLine& f : row.inner) {
-    text += fmt::format("{}{} ({})", text.empty() ? "" : " > ", last_part(f.file), f.function);
+    text += fmt::format("{}{} ({})", text.empty() ? "" : " > ", file_name(f.file), f.function);
   }
   return text;
 }

@@ -28,6 +28,11 @@ std::string demangle(const std::string& name) {
   return status == 0 && text ? std::string(text.get()) : name;
 }
 
+std::string_view file_name(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
 std::string_view api_base_name(std::string_view name) {
   name = without_suffix(without_suffix(name, "_ptsz"), "_ptds");
   const std::size_t at = name.rfind("_v");

@@ -17,6 +17,9 @@ std::string demangle(const std::string& name);
 // "cuMemcpyHtoDAsync_v2_ptsz" -> "cuMemcpyHtoDAsync": without version and per-thread suffixes.
 std::string_view api_base_name(std::string_view exported_name);
 
+// The last part of a path.
+std::string_view file_name(std::string_view path);
+
 // Kineto's words: "Pageable", "Pinned", "Device", "Array", "Managed", "Unknown".
 std::string_view memory_kind_name(recording::MemoryKind kind);
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "analysis/names.hpp"
 #include "analysis/python_lines.hpp"
 
 namespace gpubusy::analysis {
@@ -31,11 +32,6 @@ bool below_python_library(std::string_view file) {
   return false;
 }
 
-std::string_view last_part(std::string_view path) {
-  const std::size_t at = path.rfind('/');
-  return at == std::string_view::npos ? path : path.substr(at + 1);
-}
-
 }  // namespace
 
 bool is_user_file(std::string_view file) {
@@ -46,7 +42,7 @@ bool is_user_file(std::string_view file) {
 
 std::string to_text(const SourceLine& line) {
   if (!line.known()) return {};
-  std::string text(last_part(line.file));
+  std::string text(file_name(line.file));
   if (line.line > 0) text += fmt::format(":{}", line.line);
   if (!line.function.empty()) text += fmt::format(" ({})", line.function);
   return text;
@@ -63,7 +59,7 @@ std::string to_text(const Region& region) {
   }
   const auto [low, high] = std::minmax(after.line, before.line);
   if (low == high) return to_text(after);
-  return fmt::format("{}:{}-{}{} (after line {}, before line {})", last_part(after.file), low, high,
+  return fmt::format("{}:{}-{}{} (after line {}, before line {})", file_name(after.file), low, high,
                      after.function.empty() ? "" : " in " + after.function, after.line,
                      before.line);
 }

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "analysis/names.hpp"
+
 namespace gpubusy::analysis {
 namespace {
 
@@ -14,18 +16,13 @@ using recording::Recording;
 
 constexpr std::size_t kMaxDepth = 1024;  // a damaged recording may hold a cycle
 
-std::string_view last_part(std::string_view path) {
-  const std::size_t at = path.rfind('/');
-  return at == std::string_view::npos ? path : path.substr(at + 1);
-}
-
 bool starts_with_any(std::string_view text, std::initializer_list<std::string_view> starts) {
   return std::any_of(starts.begin(), starts.end(),
                      [&](std::string_view start) { return text.starts_with(start); });
 }
 
 bool is_interpreter(std::string_view module) {
-  return starts_with_any(last_part(module), {"python", "libpython"});
+  return starts_with_any(file_name(module), {"python", "libpython"});
 }
 
 // The program's own code: not where packages and systems keep theirs.
@@ -37,7 +34,7 @@ bool is_user_module(std::string_view module) {
     return false;
   }
   return !starts_with_any(
-      last_part(module), {"libcu", "libnv", "libnccl", "libtorch", "libc10", "libstdc++", "libc.so",
+      file_name(module), {"libcu", "libnv", "libnccl", "libtorch", "libc10", "libstdc++", "libc.so",
                           "libc-", "libm.so", "libgcc_s", "ld-", "libpthread", "libgpubusy"});
 }
 
@@ -53,7 +50,7 @@ bool is_interpreter_frame(std::string_view function, std::string_view module) {
 // How threads and programs begin, how interpreters and PyTorch's dispatcher call what matters.
 bool is_plumbing(std::string_view function, std::string_view module) {
   if (is_interpreter_frame(function, module)) return true;
-  if (function.empty()) return last_part(module).starts_with("libc.so");
+  if (function.empty()) return file_name(module).starts_with("libc.so");
   return starts_with_any(short_function(function),
                          {"method_vectorcall", "cfunction_", "slot_tp_", "vectorcall_", "_start",
                           "__libc_start", "start_thread", "clone3", "__clone", "__GI___clone",
@@ -137,18 +134,18 @@ std::string short_function(std::string_view name) {
 
 std::string label(const Frame& frame) {
   if (frame.kind == FrameKind::kPython) {
-    std::string text = fmt::format("{} ({}", frame.function, last_part(frame.file));
+    std::string text = fmt::format("{} ({}", frame.function, file_name(frame.file));
     if (frame.line > 0) text += fmt::format(":{}", frame.line);
     return text + ')';
   }
   if (!frame.function.empty()) {
     std::string text = short_function(frame.function);
     if (frame.user && frame.line > 0) {
-      text += fmt::format(" ({}:{})", last_part(frame.file), frame.line);
+      text += fmt::format(" ({}:{})", file_name(frame.file), frame.line);
     }
     return text;
   }
-  if (!frame.module.empty()) return fmt::format("[{}]", last_part(frame.module));
+  if (!frame.module.empty()) return fmt::format("[{}]", file_name(frame.module));
   return fmt::format("{:#x}", frame.location);
 }
 

@@ -5,25 +5,21 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <tuple>
 #include <utility>
 
-#include <fmt/format.h>
+#include "analysis/symbols/elf_bytes.hpp"
 
 namespace gpubusy::analysis {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "fields are read as little endian");
 
 using recording::ByteSource;
 
 constexpr std::uint64_t kMaxSections = 1 << 16;
 constexpr std::uint64_t kMaxSegments = 1 << 12;
 constexpr std::uint64_t kMaxSectionNames = 16 << 20;
-constexpr std::uint64_t kMaxNotes = 1 << 20;
 constexpr std::uint64_t kMaxSymbols = 1 << 26;  // looked at; a large browser has 2^22
 constexpr std::size_t kMaxFunctions = 1 << 24;  // kept
 constexpr std::size_t kChunk = 1 << 15;         // symbols read at once
@@ -32,50 +28,9 @@ constexpr std::size_t kMaxAliases = 64;           // compared by name
 constexpr std::uint64_t kMaxWithoutSize = 16384;  // bytes of a function of unknown length
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-template <class T>
-bool read_one(const ByteSource& source, std::uint64_t offset, T& out) {
-  return source.read(offset, &out, sizeof out) == sizeof out;
-}
-
-// False: not all of it is there.
-template <class T>
-bool read_some(const ByteSource& source, std::uint64_t offset, std::uint64_t count,
-               std::vector<T>& out) {
-  if (offset > source.size() || count > (source.size() - offset) / sizeof(T)) return false;
-  out.resize(count);
-  return count == 0 || source.read(offset, out.data(), count * sizeof(T)) == count * sizeof(T);
-}
-
 std::string text_at(const std::vector<char>& texts, std::uint64_t offset) {
   if (offset >= texts.size()) return {};
   return {texts.data() + offset, strnlen(texts.data() + offset, texts.size() - offset)};
-}
-
-std::string hex(const unsigned char* bytes, std::size_t size) {
-  std::string out;
-  for (std::size_t i = 0; i < size; ++i) out += fmt::format("{:02x}", bytes[i]);
-  return out;
-}
-
-std::string build_id_in(const ByteSource& source, std::uint64_t offset, std::uint64_t size,
-                        std::uint64_t alignment) {
-  std::vector<unsigned char> notes;
-  if (size > kMaxNotes || !read_some(source, offset, size, notes)) return {};
-  const std::uint64_t align = alignment == 8 ? 8 : 4;
-  const auto round = [&](std::uint64_t n) { return (n + align - 1) & ~(align - 1); };
-  for (std::uint64_t at = 0; at + sizeof(Elf64_Nhdr) <= notes.size();) {
-    Elf64_Nhdr note;
-    std::memcpy(&note, notes.data() + at, sizeof note);
-    const std::uint64_t name = at + sizeof note;
-    const std::uint64_t text = name + round(note.n_namesz);
-    if (text + note.n_descsz > notes.size()) break;
-    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-        std::memcmp(notes.data() + name, "GNU", 4) == 0) {
-      return hex(notes.data() + text, note.n_descsz);
-    }
-    at = text + round(note.n_descsz);
-  }
-  return {};
 }
 
 std::uint32_t rank_of(const Elf64_Sym& symbol) {
@@ -103,10 +58,7 @@ std::unique_ptr<ElfObject> ElfObject::read(std::unique_ptr<const ByteSource> sou
 
 bool ElfObject::parse() {
   Elf64_Ehdr header;
-  if (!read_one(*source_, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB) {
-    return false;
-  }
+  if (!read_elf_header(*source_, header)) return false;
   std::vector<Elf64_Shdr> sections;
   Elf64_Shdr first{};
   if (header.e_shoff != 0 && header.e_shentsize == sizeof first &&

@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "analysis/names.hpp"
 #include "analysis/symbols/memory_source.hpp"
 #include "recording/file_source.hpp"
 
@@ -33,10 +34,6 @@ constexpr std::string_view kDeleted = " (deleted)";
 bool same_build_id(const std::string& recorded, const std::string& of_file) {
   return recorded == of_file ||
          (recorded.size() == kRecordedBuildId && of_file.starts_with(recorded));
-}
-
-std::string base_name(const std::string& path) {
-  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
 std::string folder_of(const std::string& path) {
@@ -124,7 +121,7 @@ ModuleFile ObjectFinder::object_of(const Module& module, FoundModule& found) {
   for (const std::string& directory : directories_) {
     for (const std::string& path : recorded) {
       places.push_back({directory + "/" + path, false});
-      places.push_back({directory + "/" + base_name(path), false});
+      places.push_back({fmt::format("{}/{}", directory, file_name(path)), false});
     }
   }
   found.why = "its file is not here";

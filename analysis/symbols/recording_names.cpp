@@ -35,8 +35,6 @@ bool is_this_machine(const std::string& host) {
   return gethostname(name, sizeof name - 1) == 0 && host == name;
 }
 
-std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
-
 bool is_named(const std::vector<NativeFrame>& frames) { return !frames.back().function.empty(); }
 bool has_line(const std::vector<NativeFrame>& frames) { return frames.front().line > 0; }
 
@@ -230,7 +228,7 @@ std::unique_ptr<NativeNames> open_native_names(const recording::Recording& recor
 }
 
 std::string to_text(const NameProblem& problem) {
-  return fmt::format("{}{}{} ({} native address{})", base_name(problem.module),
+  return fmt::format("{}{}{} ({} native address{})", file_name(problem.module),
                      problem.module.empty() ? "" : ": ", problem.why, problem.addresses,
                      problem.addresses == 1 ? "" : "es");
 }
@@ -242,7 +240,7 @@ std::string to_text(const NativeFrame& frame) {
   } else if (frame.module.empty()) {
     out = fmt::format("{:#x}", frame.offset);
   } else {
-    out = fmt::format("{}+{:#x}", base_name(frame.module), frame.offset);
+    out = fmt::format("{}+{:#x}", file_name(frame.module), frame.offset);
   }
   if (frame.line > 0) out += fmt::format(" ({}:{})", frame.file, frame.line);
   return frame.doubtful ? out + " ?" : out;

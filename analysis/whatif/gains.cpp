@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "analysis/names.hpp"
 #include "analysis/whatif/model.hpp"
 #include "analysis/whatif/prediction.hpp"
 
@@ -29,9 +30,7 @@ bool waits_for_ranks(const ProcessReport& report) {
 }
 
 std::string at(const SourceLine& line) {
-  const std::size_t slash = line.file.rfind('/');
-  return fmt::format("{}:{}", slash == std::string::npos ? line.file : line.file.substr(slash + 1),
-                     line.line);
+  return fmt::format("{}:{}", file_name(line.file), line.line);
 }
 
 struct Cure {
