@@ -317,7 +317,7 @@ void warn_about_times(ProcessReport& report) {
 
 }  // namespace
 
-ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
+ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, ModuleScan* scan) {
   ProcessReport report;
   report.path = recording.path;
   report.host = recording.host;
@@ -350,7 +350,6 @@ ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   report.reach = reach_of(recording);
   if (scan != nullptr) scan->add(recording, report.reach);
 
-  const Timeline timeline = build_timeline(recording);
   StepSelection selection = select_steps(recording, timeline);
   report.mode = selection.mode;
   report.windows = static_cast<std::uint32_t>(selection.windows.size());
@@ -397,6 +396,12 @@ ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
   warn_about_steps(recording, report);
   warn_about_times(report);
   report.findings = find_all(report);
+  return report;
+}
+
+ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
+  const Timeline timeline = build_timeline(recording);
+  ProcessReport report = verdict_of(recording, timeline, scan);
   whatif::add_gains(recording, timeline, report);
   return report;
 }

@@ -130,6 +130,10 @@ struct SessionReport {
 // Without a scan the loaded files are not looked into.
 ProcessReport report_of(const recording::Recording& recording, ModuleScan* scan = nullptr);
 
+// The same of a timeline that is there already, and without Finding::gain.
+ProcessReport verdict_of(const recording::Recording& recording, const Timeline& timeline,
+                         ModuleScan* scan = nullptr);
+
 // "step 165.0 -> 81.7 ms (80.7 to 93.9), 2.02 times as fast, if workers=2; predicted".
 std::string gain_text(const Gain& gain);
 

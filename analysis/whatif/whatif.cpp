@@ -63,7 +63,7 @@ Predictions predict(const Recording& recording, const Options& options,
   std::vector<Change> changes = given;
   if (changes.empty()) {
     for (const std::string& text :
-         standard_changes(report_of(recording), surroundings.processors)) {
+         standard_changes(verdict_of(recording, timeline), surroundings.processors)) {
       if (auto change = parse_change(text)) changes.push_back(std::move(*change));
     }
   }
