@@ -69,6 +69,12 @@ std::vector<const IdleRow*> rows_where(const ProcessReport& report,
   return rows;  // longest first, as in the summary
 }
 
+// One line, as text and as data.
+void set_line(Finding& finding, const SourceLine& line) {
+  finding.before = line;
+  finding.where = to_text(line);
+}
+
 // The first row that knows its place names the finding's; rows are longest first.
 void set_region(Finding& finding, const std::vector<const IdleRow*>& rows) {
   for (const IdleRow* row : rows) {
@@ -304,8 +310,7 @@ std::optional<Finding> synchronisation(const ProcessReport& report) {
   for (const WaitRow* row : waits) {
     if (!row->line.known()) continue;
     if (finding.where.empty()) {
-      finding.where = to_text(row->line);
-      finding.before = row->line;
+      set_line(finding, row->line);
     }
     if (lines.size() > 200) break;
     lines += fmt::format("{}{} {} x {}{} ({:.1f} ms idle)", lines.empty() ? "" : ", ",
@@ -405,8 +410,7 @@ std::optional<Finding> allocation_churn(const ProcessReport& report) {
   if (!report.has_steps()) finding.title = "Allocating and freeing memory takes time";
   finding.total_ns = a.idle_ns;
   finding.share = report.share(a.idle_ns);
-  finding.before = a.line;
-  finding.where = to_text(a.line);
+  set_line(finding, a.line);
   finding.evidence = fmt::format(
       "{} cudaMalloc, {} cudaFree{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
       "ms of that.",
@@ -435,8 +439,7 @@ std::optional<Finding> pinning_churn(const ProcessReport& report) {
                                      : "Pinning host memory takes time";
   finding.total_ns = a.pinned_idle_ns;
   finding.share = report.share(a.pinned_idle_ns);
-  finding.before = a.pinned_line;
-  finding.where = to_text(a.pinned_line);
+  set_line(finding, a.pinned_line);
   finding.evidence = fmt::format(
       "{} pinnings, {} releases{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
       "ms of that.",
@@ -460,8 +463,7 @@ std::optional<Finding> small_copies(const ProcessReport& report) {
   finding.title = "Many small copies to the GPU, where one would do";
   finding.total_ns = c.idle_ns;
   finding.share = report.share(c.idle_ns);
-  finding.before = c.line;
-  finding.where = to_text(c.line);
+  set_line(finding, c.line);
   finding.evidence = fmt::format(
       "{} copies{} of {:.1f} kB on average take the host {:.2f} ms ({:.1f} %) while no kernel runs: "
       "{:.1f} us each, with what the framework does for it.",
@@ -492,8 +494,7 @@ std::optional<Finding> device_copies(const ProcessReport& report) {
   const Per per(report);
   finding.id = "device_copies";
   finding.title = "The GPU copies its own memory: clones, or layouts that change";
-  finding.before = c.device_copy_line;
-  finding.where = to_text(c.device_copy_line);
+  set_line(finding, c.device_copy_line);
   finding.evidence = fmt::format(
       "{} copies within the device{} take {:.2f} ms of it ({:.1f} %), layout changes "
       "(.contiguous()) among them.",
@@ -633,8 +634,7 @@ std::optional<Finding> copy_bound(const ProcessReport& report) {
   finding.title = "The GPU is busy with copies, not with kernels";
   finding.total_ns = report.busy_ns - report.kernel_busy_ns;
   finding.share = report.share(finding.total_ns);
-  finding.before = most->line;
-  finding.where = to_text(most->line);
+  set_line(finding, most->line);
   const Per per(report);
   finding.evidence = fmt::format(
       "Busy {:.1f} %, but only {:.1f} % with kernels. Most is {} {} copies, {:.2f} ms{} at {:.1f} "
@@ -667,8 +667,7 @@ std::optional<Finding> copies_not_overlapped(const ProcessReport& report) {
   const Per per(report);
   finding.id = "copies_not_overlapped";
   finding.title = "Asynchronous copies do not overlap with kernels";
-  finding.before = c.copy_line;
-  finding.where = to_text(c.copy_line);
+  set_line(finding, c.copy_line);
   finding.evidence = fmt::format(
       "Copies from pinned memory take {:.2f} ms of the GPU{}; for {:.2f} ms of that ({:.1f} %) no "
       "kernel runs, so kernels wait for them.",
@@ -693,8 +692,7 @@ std::optional<Finding> serial_streams(const ProcessReport& report) {
   const Per per(report);
   finding.id = "serial_streams";
   finding.title = "Two streams of small kernels take turns";
-  finding.before = c.stream_line;
-  finding.where = to_text(c.stream_line);
+  set_line(finding, c.stream_line);
   finding.evidence = fmt::format(
       "Kernels that leave half of the GPU empty or more run on two streams, {:.2f} ms and {:.2f} ms{}, "
       "and for {:.2f} ms at once. Side by side they would save up to {:.1f} %.",
@@ -728,8 +726,7 @@ std::optional<Finding> gpu_busy(const ProcessReport& report) {
   if (!s.waits.empty() && s.waits.front().device_busy_ns * 2 > s.waits.front().host_ns &&
       report.share(s.waits.front().host_ns) >= kSyncShare) {
     const WaitRow& wait = s.waits.front();
-    finding.where = to_text(wait.line);
-    finding.before = wait.line;
+    set_line(finding, wait.line);
     finding.evidence += fmt::format(
         " The host waits for it in {} for {:.2f} ms{} ({:.2f} ms of that for work already queued): "
         "that wait is not the cause.",
