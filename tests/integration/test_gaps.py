@@ -206,4 +206,4 @@ def test_frames_of_a_thread_that_runs_are_never_mixed_up(
         assert [f[3] for f in frames] == list(range(len(frames))), event
         assert len({f[0] for f in frames} | {f[2] for f in frames}) <= 1, event
         in_chain += len(frames) > 0
-    assert in_chain >= 20
+    assert in_chain >= 5  # not in vain: 60 silences of 50 ms, each met by looks
