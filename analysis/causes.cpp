@@ -110,6 +110,7 @@ Causes::Causes(const recording::Recording& recording, const Timeline& timeline,
       timeline_(timeline),
       steps_(steps),
       lines_(lines),
+      looks_(recording),
       text_(recording.start_unix_ns) {
   for (std::uint32_t i = 0; i < recording.calls.size(); ++i) {
     const recording::CopyPayload* copy = copy_by(recording.calls[i]);
@@ -163,33 +164,18 @@ Cause Causes::of_samples(const IdlePiece& piece, std::uint32_t thread) {
   const std::uint64_t silence = before == kNoCall ? 0 : recording_.calls[before].end_ns;
   std::array<std::uint64_t, kCauses> own = {}, python = {};
   std::uint64_t own_seen = 0, python_seen = 0;
-  auto sample = std::lower_bound(
-      recording_.gap_samples.begin(), recording_.gap_samples.end(), std::min(begin, silence),
-      [](const GapSample& s, std::uint64_t time) { return s.time_ns < time; });
-  for (; sample != recording_.gap_samples.end() && sample->since_ns < end; ++sample) {
-    if (sample->time_ns < silence) continue;
-    // A look stands for what follows until the next one, but not for long.
-    const auto next =
-        std::find_if(std::next(sample), recording_.gap_samples.end(), [&](const GapSample& s) {
-          return s.thread_id == sample->thread_id || s.time_ns > sample->time_ns + kLookReachNs;
-        });
-    std::uint64_t until = sample->time_ns + kLookReachNs;
-    if (next != recording_.gap_samples.end() && next->thread_id == sample->thread_id) {
-      until = std::max(sample->time_ns, std::min(until, next->since_ns));
-    }
-    const std::uint64_t from = std::max(sample->since_ns, begin);
-    const std::uint64_t to = std::min(until, end);
-    if (from >= to) continue;
-    const Cause told = of_sample(*sample);
+  looks_.standing(begin, end, silence, [&](const GapSample& look, std::uint64_t from,
+                                           std::uint64_t until) {
+    const Cause told = of_sample(look);
     const auto cause = static_cast<std::size_t>(told);
     const bool held_up = told == Cause::kInterpreter || told == Cause::kNoProcessor;
-    if (sample->python_stack == 0 && !(held_up && sample->thread_id == thread)) continue;
-    python_seen += to - from;
-    python[cause] += to - from;
-    if (sample->thread_id != thread) continue;
-    own_seen += to - from;
-    own[cause] += to - from;
-  }
+    if (look.python_stack == 0 && !(held_up && look.thread_id == thread)) return;
+    python_seen += until - from;
+    python[cause] += until - from;
+    if (look.thread_id != thread) return;
+    own_seen += until - from;
+    own[cause] += until - from;
+  });
   const std::uint64_t seen = own_seen > 0 ? own_seen : python_seen;
   const auto& ns_of = own_seen > 0 ? own : python;
   const auto most = std::max_element(ns_of.begin(), ns_of.end());

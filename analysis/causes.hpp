@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "analysis/looks.hpp"
 #include "analysis/source_lines.hpp"
 #include "analysis/source_text.hpp"
 #include "analysis/steps.hpp"
@@ -65,6 +66,7 @@ class Causes {
   const Timeline& timeline_;
   const std::vector<Step>& steps_;
   SourceLines& lines_;
+  Looks looks_;
   SourceText text_;
   std::unordered_map<std::uint32_t, Cause> by_stack_;
   std::vector<std::uint32_t> transfers_;  // calls that move kCpuPartBytes or more, either way

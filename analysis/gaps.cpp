@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "analysis/looks.hpp"
 #include "analysis/names.hpp"
-#include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -161,103 +161,19 @@ GapKind kind_in_call(const GapSample& look, const std::vector<SourceLine>& frame
   return GapKind::kOther;
 }
 
-// ---- looks over time
-// -------------------------------------------------------------------------------
-
-struct Stretch {
-  std::uint64_t begin_ns, end_ns;
-  const GapSample* look;
-};
-
-// The looks of one silence. Those of one round (all threads) have the same since_ns.
-class Silence {
- public:
-  explicit Silence(const GapSample* first) : begin_ns_(first->since_ns) {}
-  std::uint64_t begin_ns() const { return begin_ns_; }
-  bool goes_on_with(const GapSample& look) const {
-    return look.since_ns == since_ns_ || look.since_ns == last_ns_;
-  }
-  void add(const GapSample& look) {
-    if (rounds_.empty() || look.since_ns != since_ns_) {
-      rounds_.emplace_back();
-      since_ns_ = look.since_ns;
-    }
-    rounds_.back().push_back(&look);
-    last_ns_ = look.time_ns;
-  }
-
-  // What the thread that ends the silence was seen to do. Where it only waits for work, as
-  // autograd's threads do, what the thread with Python frames does is what it waits for.
-  std::vector<Stretch> stretches(std::uint32_t thread) const {
-    std::vector<Stretch> out;
-    std::uint64_t begin = begin_ns_;
-    for (const auto& round : rounds_) {
-      const GapSample* best = nullptr;
-      for (const GapSample* look : round) {
-        const bool better = best == nullptr ||
-                            (look->python_stack != 0 && best->python_stack == 0) ||
-                            (look->thread_id == thread && best->thread_id != thread &&
-                             (look->python_stack != 0 || best->python_stack == 0));
-        if (better) best = look;
-      }
-      const std::uint64_t time = best->time_ns;
-      if (!out.empty()) {
-        // A thread that has moved may have done so at any time between.
-        const bool unmoved = (best->flags & recording::kGapUnmoved) != 0 &&
-                             best->thread_id == out.back().look->thread_id;
-        const std::uint64_t from = out.back().end_ns;
-        const std::uint64_t change = unmoved ? from : from + (time - std::min(from, time)) / 2;
-        out.back().end_ns = std::max(from, change);
-        begin = out.back().end_ns;
-      }
-      out.push_back({begin, std::max(begin, time), best});
-    }
-    // Until the silence ended, but not for long: the looks may have stopped.
-    if (!out.empty()) {
-      const std::uint64_t last = out.back().look->time_ns - out.back().look->since_ns;
-      out.back().end_ns += std::max<std::uint64_t>(2 * last, kLookReachNs);
-    }
-    return out;
-  }
-
- private:
-  std::uint64_t begin_ns_, since_ns_ = 0, last_ns_ = 0;
-  std::vector<std::vector<const GapSample*>> rounds_;
-};
-
-std::vector<Silence> silences_of(const Recording& recording) {
-  std::vector<const GapSample*> looks;
-  for (const GapSample& look : recording.gap_samples) looks.push_back(&look);
-  std::stable_sort(looks.begin(), looks.end(), [](const GapSample* a, const GapSample* b) {
-    return a->since_ns < b->since_ns;
-  });
-  std::vector<Silence> out;
-  for (const GapSample* look : looks) {
-    if (out.empty() || !out.back().goes_on_with(*look)) out.emplace_back(look);
-    out.back().add(*look);
-  }
-  return out;
-}
-
 class Finder {
  public:
   Finder(const Recording& recording, SourceLines& lines, NativeNames* names)
-      : recording_(recording), lines_(lines), names_(names), silences_(silences_of(recording)) {
+      : recording_(recording), lines_(lines), names_(names), looks_(recording) {
     out_.looks = recording.gap_samples.size();
   }
 
-  void add(const IdlePiece& piece, std::uint64_t begin, std::uint64_t end, std::uint32_t ender) {
-    out_.ns += end - begin;
-    // The silence that this lies in: the last that begins before its end.
-    auto it = std::partition_point(silences_.begin(), silences_.end(),
-                                   [&](const Silence& s) { return s.begin_ns() < end; });
-    if (it == silences_.begin()) return;
-    --it;
-    for (const Stretch& stretch : it->stretches(ender)) {
-      const std::uint64_t from = std::max(begin, stretch.begin_ns);
-      const std::uint64_t until = std::min(end, stretch.end_ns);
-      if (from < until) add(piece, *stretch.look, until - from);
-    }
+  void add(const IdlePiece& piece, const Gap& gap) {
+    out_.ns += gap.end_ns - gap.begin_ns;
+    looks_.telling(gap.begin_ns, gap.end_ns, gap.ender,
+                   [&](const GapSample& look, std::uint64_t from, std::uint64_t until) {
+                     add(piece, look, until - from);
+                   });
   }
 
   Gaps finish() {
@@ -340,7 +256,7 @@ class Finder {
   const Recording& recording_;
   SourceLines& lines_;
   NativeNames* names_;
-  std::vector<Silence> silences_;  // by begin
+  Looks looks_;
   std::map<Key, GapRow> rows_;
   Gaps out_;
 };
@@ -374,12 +290,13 @@ GapKind kind_of(const GapSample& look, const std::vector<SourceLine>& frames,
   return look.wait_ns > look.run_ns ? GapKind::kNoProcessor : GapKind::kRuns;
 }
 
-Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
-               const std::vector<IdlePiece>& host_pauses, SourceLines& lines, NativeNames* names) {
-  Finder finder(recording, lines, names);
+std::vector<Gap> gaps_of(const Recording& recording, const std::vector<IdlePiece>& pieces,
+                         const std::vector<IdlePiece>& host_pauses) {
+  std::vector<Gap> out;
   // Only while no thread is in a call: else the call is what the device waits for.
   std::size_t first = 0;
-  for (const IdlePiece& piece : pieces) {
+  for (std::uint32_t p = 0; p < pieces.size(); ++p) {
+    const IdlePiece& piece = pieces[p];
     if (!is_gap(piece)) continue;
     const std::uint64_t end = piece.begin_ns + piece.ns;
     while (first < host_pauses.size() &&
@@ -391,9 +308,16 @@ Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
       const std::uint64_t from = std::max(piece.begin_ns, pause.begin_ns);
       const std::uint64_t until = std::min(end, pause.begin_ns + pause.ns);
       const std::uint32_t ender = pause.call == kNoCall ? 0 : recording.calls[pause.call].thread_id;
-      if (from < until) finder.add(piece, from, until, ender);
+      if (from < until) out.push_back({p, ender, from, until});
     }
   }
+  return out;
+}
+
+Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
+               const std::vector<IdlePiece>& host_pauses, SourceLines& lines, NativeNames* names) {
+  Finder finder(recording, lines, names);
+  for (const Gap& gap : gaps_of(recording, pieces, host_pauses)) finder.add(pieces[gap.piece], gap);
   return finder.finish();
 }
 

@@ -59,6 +59,16 @@ struct Gaps {
   std::uint64_t looks = 0;    // in the whole recording
 };
 
+// The part of an idle piece in which the host is outside CUDA for long: what looks can tell of.
+struct Gap {
+  std::uint32_t piece = 0;  // index into the pieces
+  std::uint32_t ender = 0;  // thread whose call ends it; 0: none does
+  std::uint64_t begin_ns = 0, end_ns = 0;
+};
+std::vector<Gap> gaps_of(const recording::Recording& recording,
+                         const std::vector<IdlePiece>& pieces,
+                         const std::vector<IdlePiece>& host_pauses);
+
 // `pieces`: idle pieces of the device, or where there are no device times pauses of the host.
 Gaps find_gaps(const recording::Recording& recording, const std::vector<IdlePiece>& pieces,
                const std::vector<IdlePiece>& host_pauses, SourceLines& lines,

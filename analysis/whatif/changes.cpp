@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "analysis/looks.hpp"
 #include "analysis/names.hpp"
 #include "analysis/thresholds.hpp"
 
@@ -209,18 +210,20 @@ double host_work_ns(const Model& model) {
 
 // How much of the time that the input was loaded in the thread was on a processor, by the looks at it.
 std::optional<double> computing_share(const Model& model, const Recording& recording) {
+  const Looks looks(recording);
   std::uint64_t seen = 0, run = 0;
-  auto look = recording.gap_samples.begin();
   for (const Node& node : model.nodes) {
     if (!node.loads) continue;
     const Call& call = recording.calls[node.call];
     const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
-    while (look != recording.gap_samples.end() && look->time_ns <= begin) ++look;
-    for (auto at = look; at != recording.gap_samples.end() && at->time_ns <= call.start_ns; ++at) {
-      if (at->thread_id != call.thread_id || at->since_ns < begin) continue;
-      seen += at->time_ns - at->since_ns;
-      run += std::min(at->run_ns, at->time_ns - at->since_ns);
-    }
+    looks.seen(begin, call.start_ns,
+               [&](const recording::GapSample& look, std::uint64_t from, std::uint64_t until) {
+                 // How long it ran is known of a look's whole time only.
+                 const bool whole = from == look.since_ns && until == look.time_ns;
+                 if (look.thread_id != call.thread_id || !whole) return;
+                 seen += until - from;
+                 run += std::min(look.run_ns, until - from);
+               });
   }
   if (seen == 0) return std::nullopt;
   return static_cast<double>(run) / static_cast<double>(seen);
@@ -364,30 +367,27 @@ Applied scale_allocations(Model& model, const Change& change, const Recording& r
 
 // How much of the host's time from `begin` to `end` was at lines that match, by the looks at it; the
 // rest of it was looked at and was elsewhere. Nothing: nobody looked.
-std::optional<double> share_by_looks(const Recording& recording, std::uint64_t begin,
-                                     std::uint64_t end, std::uint32_t thread, LineMatch& match) {
+std::optional<double> share_by_looks(const Looks& looks, std::uint64_t begin, std::uint64_t end,
+                                     std::uint32_t thread, LineMatch& match) {
   std::uint64_t seen = 0, matching = 0;
-  auto look = std::lower_bound(
-      recording.gap_samples.begin(), recording.gap_samples.end(), begin,
-      [](const recording::GapSample& s, std::uint64_t time) { return s.time_ns < time; });
-  for (; look != recording.gap_samples.end() && look->since_ns < end; ++look) {
-    const std::uint64_t from = std::max(look->since_ns, begin), to = std::min(look->time_ns, end);
-    if (look->thread_id != thread || look->python_stack == 0 || from >= to) continue;
-    seen += to - from;
-    if (match(look->python_stack)) matching += to - from;
-  }
+  looks.seen(begin, end,
+             [&](const recording::GapSample& look, std::uint64_t from, std::uint64_t until) {
+               if (look.thread_id != thread || look.python_stack == 0) return;
+               seen += until - from;
+               if (match(look.python_stack)) matching += until - from;
+             });
   if (seen * 2 < end - begin) return std::nullopt;
   return static_cast<double>(matching) / static_cast<double>(seen);
 }
 
 // The pause in front of a node, by the share of it that is at the target.
 double share_at(const Model& model, const Node& node, const Recording& recording,
-                LineMatch& match) {
+                const Looks& looks, LineMatch& match) {
   const Call& call = recording.calls[node.call];
   const Call* before =
       node.before == kNone ? nullptr : &recording.calls[model.nodes[node.before].call];
   const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
-  if (const auto share = share_by_looks(recording, begin, call.start_ns, call.thread_id, match)) {
+  if (const auto share = share_by_looks(looks, begin, call.start_ns, call.thread_id, match)) {
     return *share;
   }
   // Else a pause is at the lines of the calls round it.
@@ -400,9 +400,10 @@ Applied scale_host(Model& model, const Change& change, const Recording& recordin
                    SourceLines& lines) {
   Applied out;
   LineMatch match(change.target, lines);
+  const Looks looks(recording);
   for (Node& node : model.nodes) {
     if (node.think_ns < kSmallPauseNs) continue;
-    const double share = share_at(model, node, recording, match);
+    const double share = share_at(model, node, recording, looks, match);
     if (share == 0) continue;
     ++out.touched;
     node.think_ns = scaled(node.think_ns, 1 - share + share * change.factor);
@@ -415,13 +416,14 @@ Applied scale_host(Model& model, const Change& change, const Recording& recordin
 Applied drop(Model& model, const Change& change, const Recording& recording, SourceLines& lines) {
   Applied out;
   LineMatch match(change.target, lines);
+  const Looks looks(recording);
   for (Node& node : model.nodes) {
     const Call& call = recording.calls[node.call];
     const bool gone = match(call.python_stack);
     double share = gone ? 1 : 0;
     if (node.think_ns >= kSmallPauseNs) {
       const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
-      share = share_by_looks(recording, begin, call.start_ns, call.thread_id, match).value_or(share);
+      share = share_by_looks(looks, begin, call.start_ns, call.thread_id, match).value_or(share);
     }
     out.touched += gone || share > 0;
     node.think_ns = scaled(node.think_ns, 1 - share);
