@@ -5,7 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "preload/api.hpp"
+#include "preload/hooks/rows.hpp"
+#include "recording/format.hpp"
 #include "runtime/categories.hpp"
 
 namespace gpubusy::launcher {

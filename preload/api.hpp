@@ -8,18 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "preload/hooks/rows.hpp"
 #include "recording/format.hpp"
 #include "runtime/api_info.hpp"
 
 namespace gpubusy::preload {
-
-// Row macros expand to one entry per exported symbol. EACH(symbol, category, per_thread) is what a
-// user of this header defines before including hooks/expand.hpp's rows.
-#define GPUBUSY_ROW_P(EACH, symbol, category) EACH(symbol, category)
-#define GPUBUSY_ROW_U(EACH, symbol, category) EACH(symbol, category)
-#define GPUBUSY_ROW_Z(EACH, symbol, category) EACH(symbol, category) EACH(symbol##_ptsz, category)
-#define GPUBUSY_ROW_ZU(EACH, symbol, category) EACH(symbol, category) EACH(symbol##_ptsz, category)
-#define GPUBUSY_ROW_D(EACH, symbol, category) EACH(symbol, category) EACH(symbol##_ptds, category)
 
 enum class ApiId : std::uint16_t {
 #define EACH(symbol, category) symbol,
