@@ -24,8 +24,11 @@ struct SessionReport;  // analysis/report.hpp: every number of the verdict, as d
 tl::expected<recording::Session, recording::Error> load_session(const std::string& path,
                                                                 std::uint64_t run = 0);
 
+struct AnalysisOptions {
+  bool predictions = false;  // also of what all cures together would bring, for the HTML report
+};
 // Judges all processes of a session. The report does not refer to the session afterwards.
-SessionReport analyse(const recording::Session& session);
+SessionReport analyse(const recording::Session& session, const AnalysisOptions& options = {});
 
 // ---- text --------------------------------------------------------------------------------------
 
@@ -56,7 +59,8 @@ struct WrittenHtml {
   std::uint64_t events = 0, left_out = 0;  // of the timelines
 };
 
-// One self-contained document (docs/html-report.md) of a session and its report. Streamed.
+// One self-contained document (docs/html-report.md) of a session and its report, with the predictions
+// that are in it. Streamed.
 tl::expected<WrittenHtml, recording::Error> write_html(const recording::Session& session,
                                                        const SessionReport& report,
                                                        const HtmlOptions& options, int descriptor);

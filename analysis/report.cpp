@@ -16,6 +16,7 @@
 #include "analysis/thresholds.hpp"
 #include "analysis/verdict.hpp"
 #include "analysis/whatif/gains.hpp"
+#include "analysis/whatif/whatif.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -399,14 +400,22 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   return report;
 }
 
-ProcessReport report_of(const Recording& recording, ModuleScan* scan) {
+ProcessReport report_of(const Recording& recording, ModuleScan* scan, bool predictions) {
   const Timeline timeline = build_timeline(recording);
   ProcessReport report = verdict_of(recording, timeline, scan);
-  whatif::add_gains(recording, timeline, report);
+  const bool problems = std::any_of(report.findings.begin(), report.findings.end(),
+                                    [](const Finding& f) { return f.problem; });
+  // A model is dear, and without a cure or a page there is nothing to ask it.
+  if (!predictions && (!problems || !report.has_device_times())) return report;
+  whatif::Study study(recording, timeline, report.mode, report.steps, whatif::processors_here());
+  if (study.possible()) whatif::add_gains(study, report);
+  if (predictions) {
+    report.predictions = std::make_shared<whatif::Predictions>(study.of_findings(report));
+  }
   return report;
 }
 
-SessionReport analyse(const recording::Session& session) {
+SessionReport analyse(const recording::Session& session, const AnalysisOptions& options) {
   SessionReport out;
   out.path = session.path;
   for (const recording::Error& error : session.skipped) out.skipped.push_back(error.message);
@@ -418,7 +427,7 @@ SessionReport analyse(const recording::Session& session) {
         out.driver_without_calls.push_back({recording.pid, joined(recording.command_line)});
       }
     } else {
-      out.processes.push_back(report_of(recording, &scan));
+      out.processes.push_back(report_of(recording, &scan, options.predictions));
     }
   }
   if (out.processes.empty()) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@
 #include "recording/recording.hpp"
 
 namespace gpubusy::analysis {
+
+namespace whatif {
+struct Predictions;
+}
 
 // What a step would take without what a finding is about, as analysis/whatif predicts it.
 struct Gain {
@@ -98,6 +103,7 @@ struct ProcessReport {
   Gaps gaps;                      // what the host did while the device idled
   std::vector<RangeRow> ranges;   // longest in total first
   std::vector<Finding> findings;  // dearest first
+  std::shared_ptr<const whatif::Predictions> predictions;  // null: not asked for
 
   bool has_steps() const { return mode == StepMode::kSteps && !steps.empty(); }
   // Steps are told apart by the host. A host that runs ahead pays for many steps in one, so that
@@ -128,7 +134,8 @@ struct SessionReport {
 };
 
 // Without a scan the loaded files are not looked into.
-ProcessReport report_of(const recording::Recording& recording, ModuleScan* scan = nullptr);
+ProcessReport report_of(const recording::Recording& recording, ModuleScan* scan = nullptr,
+                        bool predictions = false);
 
 // The same of a timeline that is there already, and without Finding::gain.
 ProcessReport verdict_of(const recording::Recording& recording, const Timeline& timeline,

@@ -105,7 +105,8 @@ int report_command(const CommandLine& line) {
     return print(line, line.json ? analysis::render_tables_json(*session, table)
                                  : analysis::render_tables(*session, table, options_for(line)));
   }
-  const analysis::SessionReport report = analysis::analyse(*session);
+  const analysis::SessionReport report =
+      analysis::analyse(*session, {.predictions = !line.html_file.empty()});
   if (!line.html_file.empty()) {
     const int status = write_html_file(line, *session, report);
     // The page has all of it; what was asked for besides is still given.

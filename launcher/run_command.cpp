@@ -137,7 +137,8 @@ void tell(const Run& run) {
     return;
   }
 
-  const analysis::SessionReport report = analysis::analyse(*session);
+  const analysis::SessionReport report =
+      analysis::analyse(*session, {.predictions = run.html_fd >= 0});
   if (run.report_fd >= 0) {
     write_all(run.report_fd,
               run.line.json ? analysis::render_json(report) : analysis::render_text(report, {}));

@@ -114,8 +114,11 @@ class HtmlWriter {
     } else if (what == "report") {
       write_json(out_, render_json(report_));
     } else if (what == "whatif") {
-      const auto predictions = whatif::predict(session_, {});
-      write_json(out_, predictions ? whatif::render_json(*predictions) : "null");
+      std::vector<whatif::Predictions> predictions;
+      for (const ProcessReport& process : report_.processes) {
+        if (process.predictions) predictions.push_back(*process.predictions);
+      }
+      write_json(out_, whatif::render_json(predictions));
     } else if (what == "timelines") {
       timelines();
     }

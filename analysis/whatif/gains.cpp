@@ -7,8 +7,7 @@
 #include <string_view>
 
 #include "analysis/names.hpp"
-#include "analysis/whatif/model.hpp"
-#include "analysis/whatif/prediction.hpp"
+#include "analysis/whatif/whatif.hpp"
 
 namespace gpubusy::analysis::whatif {
 namespace {
@@ -66,26 +65,29 @@ std::string change_for(const Finding& finding, const ProcessReport& report, unsi
   return {};
 }
 
-void add_gains(const recording::Recording& recording, const Timeline& timeline,
-               ProcessReport& report) {
-  if (!report.has_steps() || !report.has_device_times()) return;
-  const unsigned processors = processors_here();
-  std::vector<std::pair<Finding*, Change>> wanted;
-  for (Finding& finding : report.findings) {
-    if (!finding.problem || wanted.size() == kMostGains) continue;
-    if (auto change = parse_change(change_for(finding, report, processors))) {
-      wanted.emplace_back(&finding, std::move(*change));
+std::vector<Change> standard_changes(const ProcessReport& report, unsigned processors) {
+  std::vector<Change> out;
+  for (const Finding& finding : report.findings) {
+    if (!finding.problem) continue;
+    auto change = parse_change(change_for(finding, report, processors));
+    if (change && std::none_of(out.begin(), out.end(),
+                               [&](const Change& known) { return known.text == change->text; })) {
+      out.push_back(std::move(*change));
     }
   }
-  if (wanted.empty()) return;
-  const auto model = build_model(recording, timeline, report.steps);
-  if (!model) return;
-  Predictor predictor(recording, timeline, *model, {processors});
-  for (auto& [finding, change] : wanted) {
-    const Prediction predicted = predictor.predict({change});
-    const double now_ms = static_cast<double>(model->observed_mean_ns) / 1e6;
-    if (!predicted.is_gain(now_ms)) continue;
-    finding->gain = {change.text, predicted.step_ms, predicted.low_ms, predicted.high_ms, now_ms};
+  return out;
+}
+
+void add_gains(Study& study, ProcessReport& report) {
+  std::size_t predicted = 0;
+  for (Finding& finding : report.findings) {
+    if (!finding.problem || predicted == kMostGains) continue;
+    const auto change = parse_change(change_for(finding, report, study.processors()));
+    if (!change) continue;
+    ++predicted;
+    const Prediction& row = study.predict(*change);
+    if (!row.is_gain(study.step_ms())) continue;
+    finding.gain = {change->text, row.step_ms, row.low_ms, row.high_ms, study.step_ms()};
   }
 }
 

@@ -25,62 +25,70 @@ std::string joined(const std::vector<std::string>& parts, const char* between) {
 
 }  // namespace
 
-std::vector<std::string> standard_changes(const ProcessReport& report, unsigned processors) {
-  std::vector<std::string> out;
-  for (const Finding& finding : report.findings) {
-    if (!finding.problem) continue;
-    std::string change = change_for(finding, report, processors);
-    if (!change.empty() && std::find(out.begin(), out.end(), change) == out.end()) {
-      out.push_back(std::move(change));
-    }
+Study::Study(const Recording& recording, const Timeline& timeline, StepMode mode,
+             const std::vector<Step>& steps, unsigned processors)
+    : processors_(processors) {
+  head_.pid = recording.pid;
+  head_.rank = recording.rank;
+  if (mode != StepMode::kSteps) {
+    head_.error = "no steps were seen: nothing to predict from";
+    return;
+  }
+  auto model = build_model(recording, timeline, steps);
+  if (!model) {
+    head_.error = model.error();
+    return;
+  }
+  model_ = std::move(*model);
+  Surroundings surroundings;
+  surroundings.processors = processors;
+  predictor_.emplace(recording, timeline, *model_, surroundings);
+  head_.steps = model_->steps;
+  head_.step_ms = static_cast<double>(model_->observed_mean_ns) / 1e6;
+  head_.model_ms = predictor_->unchanged_ns() / 1e6;
+}
+
+const Prediction& Study::predict(const Change& change) {
+  const auto [it, fresh] = known_.try_emplace(change.text);
+  if (fresh) it->second = predictor_->predict({change});
+  return it->second;
+}
+
+Predictions Study::of_findings(const ProcessReport& report) {
+  Predictions out = head_;
+  if (!possible()) return out;
+  std::vector<Change> helping;
+  for (const Change& change : standard_changes(report, processors_)) {
+    const Prediction& row = predict(change);
+    if (!row.is_gain(head_.step_ms)) continue;
+    out.rows.push_back(row);
+    helping.push_back(change);
+  }
+  if (helping.size() > 1) out.rows.push_back(predictor_->predict(helping));
+  return out;
+}
+
+Predictions Study::of(const std::vector<Change>& changes, bool together) {
+  Predictions out = head_;
+  if (!possible()) return out;
+  if (together) {
+    out.rows.push_back(predictor_->predict(changes));
+  } else {
+    for (const Change& change : changes) out.rows.push_back(predict(change));
   }
   return out;
 }
 
 Predictions predict(const Recording& recording, const Options& options,
                     const std::vector<Change>& given) {
-  Predictions out;
-  out.pid = recording.pid;
-  out.rank = recording.rank;
   const Timeline timeline = build_timeline(recording);
   const StepSelection selection = select_steps(recording, timeline);
-  if (selection.mode != StepMode::kSteps) {
-    out.error = "no steps were seen: nothing to predict from";
-    return out;
-  }
-  const auto model = build_model(recording, timeline, selection.steps);
-  if (!model) {
-    out.error = model.error();
-    return out;
-  }
-  Surroundings surroundings;
-  surroundings.processors = options.processors != 0 ? options.processors : processors_here();
-  Predictor predictor(recording, timeline, *model, surroundings);
-  out.steps = model->steps;
-  out.step_ms = static_cast<double>(model->observed_mean_ns) / 1e6;
-  out.model_ms = predictor.unchanged_ns() / 1e6;
-
-  std::vector<Change> changes = given;
-  if (changes.empty()) {
-    for (const std::string& text :
-         standard_changes(verdict_of(recording, timeline), surroundings.processors)) {
-      if (auto change = parse_change(text)) changes.push_back(std::move(*change));
-    }
-  }
-  if (!options.together) {
-    for (const Change& change : changes) {
-      Prediction row = predictor.predict({change});
-      // What was not asked for is told only where it helps.
-      if (!given.empty() || row.is_gain(out.step_ms)) out.rows.push_back(std::move(row));
-    }
-  }
-  if (options.together) out.rows.push_back(predictor.predict(changes));
-  if (!options.together && given.empty() && out.rows.size() > 1) {
-    std::vector<Change> helping;
-    for (const Prediction& row : out.rows) helping.push_back(*parse_change(row.changes[0]));
-    out.rows.push_back(predictor.predict(helping));
-  }
-  return out;
+  Study study(recording, timeline, selection.mode, selection.steps,
+              options.processors != 0 ? options.processors : processors_here());
+  if (!given.empty() || !study.possible()) return study.of(given, options.together);
+  const ProcessReport report = verdict_of(recording, timeline);
+  return options.together ? study.of(standard_changes(report, study.processors()), true)
+                          : study.of_findings(report);
 }
 
 tl::expected<std::vector<Predictions>, std::string> predict(const Session& session,

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +46,31 @@ tl::expected<std::vector<Predictions>, std::string> predict(const recording::Ses
 Predictions predict(const recording::Recording& recording, const Options& options,
                     const std::vector<Change>& changes);
 
-// The changes that the findings of a report call for, dearest finding first.
-std::vector<std::string> standard_changes(const ProcessReport& report, unsigned processors);
+// One process whose steps can be run again with something changed: its model is built once for all
+// that is asked. The recording and the timeline must outlive it. One thread per object.
+class Study {
+ public:
+  Study(const recording::Recording& recording, const Timeline& timeline, StepMode mode,
+        const std::vector<Step>& steps, unsigned processors);
+  Study(const Study&) = delete;
+  Study& operator=(const Study&) = delete;
+
+  bool possible() const { return predictor_.has_value(); }
+  double step_ms() const { return head_.step_ms; }
+  unsigned processors() const { return processors_; }
+  const Prediction& predict(const Change& change);  // remembered; only where it is possible()
+  // What the report's findings call for, where it helps: each by itself, and all together.
+  Predictions of_findings(const ProcessReport& report);
+  // These, whether they help or not.
+  Predictions of(const std::vector<Change>& changes, bool together);
+
+ private:
+  unsigned processors_;
+  Predictions head_;  // without rows
+  std::optional<Model> model_;
+  std::optional<Predictor> predictor_;
+  std::map<std::string, Prediction> known_;  // by the change as written
+};
 
 std::string render_text(const std::vector<Predictions>& predictions, const TextOptions& options);
 std::string render_json(const std::vector<Predictions>& predictions);

@@ -78,8 +78,8 @@ int main(int count, char** arguments) {
   if (what == "html") {
     analysis::HtmlOptions options;
     if (count > 4) options.max_events = std::strtoull(arguments[4], nullptr, 10);
-    const auto written =
-        analysis::write_html(*session, analysis::analyse(*session), options, STDOUT_FILENO);
+    const auto report = analysis::analyse(*session, {.predictions = true});
+    const auto written = analysis::write_html(*session, report, options, STDOUT_FILENO);
     return written ? 0 : 1;
   }
   const analysis::ExportResult result = analysis::export_traces(*session, {});
