@@ -404,7 +404,7 @@ const char* gap_id(GapKind kind) {
 std::string to_text(const GapRow& row) {
   std::string text = to_text(row.line);
   for (const SourceLine& f : row.inner) {
-    text += fmt::format("{}{} ({})", text.empty() ? "" : " > ", file_name(f.file), f.function);
+    text += fmt::format("{}{} ({})", text.empty() ? "" : " > ", source_name(f.file), f.function);
   }
   return text;
 }

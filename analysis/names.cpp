@@ -33,6 +33,14 @@ std::string_view file_name(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
+std::string_view source_name(std::string_view path) {
+  const std::string_view name = file_name(path);
+  if (name != "__init__.py" && name != "__main__.py") return name;
+  const std::string_view folder = path.substr(0, path.size() - name.size());
+  if (folder.size() < 2) return name;
+  return path.substr(folder.size() - 1 - file_name(folder.substr(0, folder.size() - 1)).size());
+}
+
 std::string_view api_base_name(std::string_view name) {
   name = without_suffix(without_suffix(name, "_ptsz"), "_ptds");
   const std::size_t at = name.rfind("_v");

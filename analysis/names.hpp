@@ -20,6 +20,9 @@ std::string_view api_base_name(std::string_view exported_name);
 // The last part of a path.
 std::string_view file_name(std::string_view path);
 
+// … of a source file: with its folder, where the name alone says nothing ("data/__init__.py").
+std::string_view source_name(std::string_view path);
+
 // Kineto's words: "Pageable", "Pinned", "Device", "Array", "Managed", "Unknown".
 std::string_view memory_kind_name(recording::MemoryKind kind);
 

@@ -46,7 +46,8 @@ struct Finding {
   std::uint64_t total_ns = 0;
   Spread share_of_step;  // over the steps
   Spread ms_of_step;
-  std::uint32_t steps = 0;  // steps that it was met in
+  std::uint32_t steps = 0;       // steps that it was met in
+  std::uint32_t dear_steps = 0;  // … of these, those in which it costs more than a trifle
   bool problem = true;      // false: information
 };
 

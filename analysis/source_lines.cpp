@@ -42,7 +42,7 @@ bool is_user_file(std::string_view file) {
 
 std::string to_text(const SourceLine& line) {
   if (!line.known()) return {};
-  std::string text(file_name(line.file));
+  std::string text(source_name(line.file));
   if (line.line > 0) text += fmt::format(":{}", line.line);
   if (!line.function.empty()) text += fmt::format(" ({})", line.function);
   return text;
@@ -59,7 +59,7 @@ std::string to_text(const Region& region) {
   }
   const auto [low, high] = std::minmax(after.line, before.line);
   if (low == high) return to_text(after);
-  return fmt::format("{}:{}-{}{} (after line {}, before line {})", file_name(after.file), low, high,
+  return fmt::format("{}:{}-{}{} (after line {}, before line {})", source_name(after.file), low, high,
                      after.function.empty() ? "" : " in " + after.function, after.line,
                      before.line);
 }

@@ -119,6 +119,10 @@ inline constexpr double kSerialStreamShare = 0.10;
 // … and does not, if less than this of it overlaps.
 inline constexpr double kSerialOverlap = 0.10;
 
+// A step that loses less than this share of what the worst one loses is not among those that tell
+// how often something is met.
+inline constexpr double kDearOfLongest = 0.1;
+
 // Steps in which the device waits for input at least this share of the longest such wait are
 // stalled; few and evenly spaced, at least three of them, they are the beginnings of epochs.
 inline constexpr double kStallOfLongest = 0.35;

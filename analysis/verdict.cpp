@@ -57,7 +57,11 @@ void add_numbers(Finding& finding, const ProcessReport& report,
     shares.push_back(wall > 0 ? static_cast<double>(ns) / wall : 0);
   }
   finding.share_of_step = spread_of(std::move(shares));
-  finding.ms_of_step = spread_of(std::move(lengths));
+  finding.ms_of_step = spread_of(lengths);
+  finding.dear_steps = static_cast<std::uint32_t>(
+      std::count_if(lengths.begin(), lengths.end(), [&](double length) {
+        return length > 0 && length >= kDearOfLongest * finding.ms_of_step.maximum;
+      }));
 }
 
 std::vector<const IdleRow*> rows_where(const ProcessReport& report,
@@ -133,6 +137,12 @@ void add_doing(Finding& finding, const ProcessReport& report,
 std::string cost_text(const Finding& finding, const ProcessReport& report) {
   if (!report.has_steps()) {
     return fmt::format("{:.1f} ms ({:.1f} %)", ms(finding.total_ns), percent(finding.share));
+  }
+  // The median says nothing of what most steps do not meet.
+  if (finding.dear_steps > 0 && finding.dear_steps * 2 < report.steps.size()) {
+    return fmt::format("{:.1f} ms in all ({:.1f} %; in {} of {} steps, up to {:.1f} ms in one)",
+                       ms(finding.total_ns), percent(finding.share), finding.dear_steps,
+                       report.steps.size(), finding.ms_of_step.maximum);
   }
   return fmt::format("{:.2f} ms in the median step ({:.1f} %; by step {:.1f} to {:.1f} %)",
                      finding.ms_of_step.median, percent(finding.share_of_step.median),

@@ -134,14 +134,14 @@ std::string short_function(std::string_view name) {
 
 std::string label(const Frame& frame) {
   if (frame.kind == FrameKind::kPython) {
-    std::string text = fmt::format("{} ({}", frame.function, file_name(frame.file));
+    std::string text = fmt::format("{} ({}", frame.function, source_name(frame.file));
     if (frame.line > 0) text += fmt::format(":{}", frame.line);
     return text + ')';
   }
   if (!frame.function.empty()) {
     std::string text = short_function(frame.function);
     if (frame.user && frame.line > 0) {
-      text += fmt::format(" ({}:{})", file_name(frame.file), frame.line);
+      text += fmt::format(" ({}:{})", source_name(frame.file), frame.line);
     }
     return text;
   }

@@ -29,7 +29,7 @@ bool waits_for_ranks(const ProcessReport& report) {
 }
 
 std::string at(const SourceLine& line) {
-  return fmt::format("{}:{}", file_name(line.file), line.line);
+  return fmt::format("{}:{}", source_name(line.file), line.line);
 }
 
 struct Cure {

@@ -25,6 +25,14 @@ TEST(AnalysisIntervals, UnionAndWhatItCovers) {
   EXPECT_EQ(uncovered({}, 3, 9), (std::vector<Interval>{{3, 9}}));
 }
 
+TEST(AnalysisNames, SourceFilesByWhatTellsThemApart) {
+  EXPECT_EQ(source_name("/home/u/train.py"), "train.py");
+  EXPECT_EQ(source_name("/home/u/data/__init__.py"), "data/__init__.py");
+  EXPECT_EQ(source_name("data/__main__.py"), "data/__main__.py");
+  EXPECT_EQ(source_name("__init__.py"), "__init__.py");
+  EXPECT_EQ(source_name("/__init__.py"), "__init__.py");
+}
+
 TEST(AnalysisNames, CallsWithoutSuffixes) {
   EXPECT_EQ(api_base_name("cudaLaunchKernel"), "cudaLaunchKernel");
   EXPECT_EQ(api_base_name("cuMemcpyHtoDAsync_v2_ptsz"), "cuMemcpyHtoDAsync");

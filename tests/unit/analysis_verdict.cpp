@@ -164,6 +164,23 @@ TEST(AnalysisVerdict, ManySmallWaitsAreNamedByLine) {
   EXPECT_THAT(f.evidence, HasSubstr("cudaMemcpyAsync"));
 }
 
+TEST(AnalysisVerdict, WhatFewStepsMeetIsToldOfThem) {
+  // In every tenth step a wait, and 60 ms of host behind it; in the median step nothing.
+  RecordingBuilder b;
+  const std::uint32_t k = b.kernel("k");
+  int step = 0;
+  const ProcessReport r = loop(b, 20, [&](std::uint64_t t) -> std::uint64_t {
+    b.device_time(b.launch(t, t + 5'000, k), t + 10'000, t + 10 * kMs);
+    if (step++ % 10 != 4) return 10 * kMs;
+    b.sync(t + 10'000, t + 70 * kMs);
+    return 70 * kMs;
+  });
+  const Finding& f = finding(r, "synchronisation");
+  EXPECT_EQ(f.dear_steps, 2u);
+  EXPECT_THAT(f.evidence, HasSubstr("Idle 120.2 ms in all (37.5 %; in 2 of 20 steps, up to 60.0 ms in one)"));
+  EXPECT_THAT(f.evidence, ::testing::Not(HasSubstr("median")));
+}
+
 TEST(AnalysisVerdict, LaunchBound) {
   // D06: 1,200 kernels of 6 us with 45 us of host each.
   const ProcessReport r = report_of(testing::launch_bound_loop(10, 1200, 45, 6).read());
