@@ -43,6 +43,16 @@ constexpr FrameRule kFrameRules[] = {
 constexpr std::size_t kEvaluationIndex = 9;
 static_assert(kFrameRules[kEvaluationIndex].cause == Cause::kCollective);
 
+// Ranges of PyTorch's own, which its profiler's traces and emit_nvtx() have: how they begin.
+struct RangeRule {
+  std::string_view name;
+  Cause cause;
+};
+constexpr RangeRule kRangeRules[] = {
+    {"enumerate(DataLoader)#_SingleProcess", Cause::kLoading},
+    {"enumerate(DataLoader)#_MultiProcessing", Cause::kLoaderQueue},
+};
+
 std::string_view last_name(std::string_view function) {
   const std::size_t dot = function.rfind('.');
   return dot == std::string_view::npos ? function : function.substr(dot + 1);
@@ -112,6 +122,7 @@ Causes::Causes(const recording::Recording& recording, const Timeline& timeline,
       lines_(lines),
       looks_(recording),
       text_(recording.start_unix_ns) {
+  note_ranges();
   for (std::uint32_t i = 0; i < recording.calls.size(); ++i) {
     const recording::CopyPayload* copy = copy_by(recording.calls[i]);
     if (copy == nullptr || copy->bytes < kCpuPartBytes) continue;
@@ -120,6 +131,30 @@ Causes::Causes(const recording::Recording& recording, const Timeline& timeline,
       transfers_.push_back(i);
     }
   }
+}
+
+void Causes::note_ranges() {
+  for (const RangeRule& rule : kRangeRules) {
+    std::vector<Interval> found;
+    for (const recording::Range& range : recording_.ranges) {
+      const auto text = recording_.range_texts.find(range.text);
+      if (text == recording_.range_texts.end() || !text->second.starts_with(rule.name)) continue;
+      found.push_back({range.start_ns, range.end_ns});
+    }
+    std::sort(found.begin(), found.end(),
+              [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+    std::vector<Interval> when;
+    for (const Interval& interval : found) append_union(when, interval);
+    if (!when.empty()) ranges_.emplace_back(rule.cause, std::move(when));
+  }
+}
+
+// … as a range says that covers most of the piece.
+Cause Causes::of_ranges(const IdlePiece& piece) const {
+  for (const auto& [cause, when] : ranges_) {
+    if (covered(when, piece.begin_ns, piece.begin_ns + piece.ns) * 2 > piece.ns) return cause;
+  }
+  return Cause::kNone;
 }
 
 Cause Causes::of_stack(std::uint32_t python_stack) {
@@ -206,7 +241,8 @@ Cause Causes::of_piece(const IdlePiece& piece) {
       return cause;
     }
   }
-  const Cause cause = of_calls(piece);
+  Cause cause = outside ? of_ranges(piece) : Cause::kNone;
+  if (cause == Cause::kNone) cause = of_calls(piece);
   return cause == Cause::kNone && starved ? Cause::kNoProcessor : cause;
 }
 

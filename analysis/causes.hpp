@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "analysis/intervals.hpp"
 #include "analysis/looks.hpp"
 #include "analysis/source_lines.hpp"
 #include "analysis/source_text.hpp"
@@ -54,6 +56,8 @@ class Causes {
   Cause of_piece(const IdlePiece& piece);
 
  private:
+  void note_ranges();
+  Cause of_ranges(const IdlePiece& piece) const;
   Cause of_calls(const IdlePiece& piece);
   Cause of_samples(const IdlePiece& piece, std::uint32_t thread);
   Cause of_sample(const recording::GapSample& sample);
@@ -69,6 +73,7 @@ class Causes {
   Looks looks_;
   SourceText text_;
   std::unordered_map<std::uint32_t, Cause> by_stack_;
+  std::vector<std::pair<Cause, std::vector<Interval>>> ranges_;
   std::vector<std::uint32_t> transfers_;  // calls that move kCpuPartBytes or more, either way
 };
 

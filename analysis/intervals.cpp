@@ -2,6 +2,7 @@
 #include "analysis/intervals.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace gpubusy::analysis {
 namespace {
@@ -22,6 +23,16 @@ void append_union(std::vector<Interval>& sorted, Interval next) {
   } else {
     sorted.push_back(next);
   }
+}
+
+std::vector<Interval> united(const std::vector<Interval>& a, const std::vector<Interval>& b) {
+  std::vector<Interval> all;
+  all.reserve(a.size() + b.size());
+  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all),
+             [](const Interval& x, const Interval& y) { return x.begin < y.begin; });
+  std::vector<Interval> out;
+  for (const Interval& interval : all) append_union(out, interval);
+  return out;
 }
 
 std::uint64_t covered(const std::vector<Interval>& sorted, std::uint64_t begin, std::uint64_t end) {

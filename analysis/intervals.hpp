@@ -18,6 +18,9 @@ struct Interval {
 // intervals become one; empty ones are ignored.
 void append_union(std::vector<Interval>& sorted, Interval next);
 
+// The union of two sorted disjoint unions.
+std::vector<Interval> united(const std::vector<Interval>& a, const std::vector<Interval>& b);
+
 // ns of [begin, end) that a sorted disjoint union covers. O(log n + covered intervals).
 std::uint64_t covered(const std::vector<Interval>& sorted, std::uint64_t begin, std::uint64_t end);
 

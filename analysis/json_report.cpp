@@ -203,6 +203,52 @@ Json waits(const Summary& s) {
   return out;
 }
 
+Json json(const StepDivision& d) {
+  Json parts = Json::object(), hidden = Json::object();
+  for (std::size_t i = 0; i < kParts; ++i) {
+    if (d.ns[i] > 0) parts[part_id(static_cast<Part>(i))] = d.ns[i];
+  }
+  for (std::size_t i = 0; i < kBusyParts; ++i) {
+    if (d.hidden[i] > 0) hidden[part_id(static_cast<Part>(i))] = d.hidden[i];
+  }
+  return {{"ns", std::move(parts)}, {"hidden_ns", std::move(hidden)}};
+}
+
+// The wall time without rest. In whole ns, so that sums are exact; parts of 0 are left out.
+Json division(const ProcessReport& p) {
+  if (!p.division.known()) return nullptr;
+  const Division& d = p.division;
+  Json rows = Json::array();
+  for (std::size_t i = 0; i < kParts; ++i) {
+    const std::uint64_t hidden = i < kBusyParts ? d.total.hidden[i] : 0;
+    if (d.total.ns[i] == 0 && hidden == 0) continue;
+    const auto part = static_cast<Part>(i);
+    rows.push_back({{"part", part_id(part)},
+                    {"title", part_title(part)},
+                    {"family", part_family(part)},
+                    {"busy", is_busy(part)},
+                    {"total_ns", d.total.ns[i]},
+                    {"share", p.share(d.total.ns[i])},
+                    {"hidden_ns", hidden},
+                    {"line", json(d.lines[i])}});
+  }
+  Json out = {{"wall_ns", p.wall_ns}, {"parts", std::move(rows)}};
+  if (p.has_steps()) {
+    out["median_step"] = json(d.steps[d.median]);
+    out["median_step"]["step"] = p.steps[d.median].number;
+    out["median_step"]["wall_ns"] = p.steps[d.median].wall_ns();
+  } else {
+    out["median_step"] = nullptr;
+  }
+  out["steps"] = Json::array();
+  for (std::size_t i = 0; i < d.steps.size(); ++i) {
+    Json step = {{"step", p.steps[i].number}, {"wall_ns", p.steps[i].wall_ns()}};
+    step.update(json(d.steps[i]));
+    out["steps"].push_back(std::move(step));
+  }
+  return out;
+}
+
 Json steps(const ProcessReport& p) {
   Json out = Json::array();
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
@@ -286,6 +332,7 @@ Json json(const ProcessReport& p) {
   Json idle = Json::object();
   for (const IdleClass c : kAllIdleClasses) idle[idle_id(c)] = ms(p.idle(c));
   out["idle_ms"] = known ? std::move(idle) : Json();
+  out["division"] = division(p);
   out["findings"] = Json::array();
   for (const Finding& f : p.findings) out["findings"].push_back(json(f));
   const Summary& s = p.summary;

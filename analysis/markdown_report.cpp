@@ -48,14 +48,15 @@ std::string times(const ProcessReport& p) {
   if (!p.has_device_times() || p.wall_ns == 0) return {};
   const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
   std::vector<std::vector<std::string>> rows;
-  const auto row = [&](const std::string& name, std::uint64_t ns) {
-    rows.push_back({name, number(ms(ns) / steps), percent(p.share(ns))});
-  };
-  row("busy", p.busy_ns);
-  for (const IdleClass c : kAllIdleClasses) {
-    if (p.idle(c) > 0) row(std::string("idle: ") + idle_title(c), p.idle(c));
+  for (const PartRow& part : rows_to_show(p.division)) {
+    const std::string line = to_text(part.line);
+    rows.push_back({(part.busy ? "busy: " : "idle: ") + part.title, number(ms(part.ns) / steps),
+                    percent(p.share(part.ns)), line.empty() ? line : markdown_code(line)});
   }
-  return markdown_table({p.has_steps() ? "GPU time per step" : "GPU time", "ms", "share"}, rows);
+  return markdown_table(
+      {p.has_steps() ? "where the time goes, per step" : "where the time goes", "ms", "share",
+       "most at"},
+      rows);
 }
 
 std::string kernels(const ProcessReport& p) {

@@ -386,7 +386,13 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   SourceLines lines(recording);
   report.host_ns = host_times(host, report.steps);
   const std::vector<IdlePiece> pauses = host_pauses(host, report.steps);
-  report.summary = summarise(recording, timeline, report.steps, device, pauses, lines);
+  std::vector<std::uint32_t> row_of_piece;
+  report.summary =
+      summarise(recording, timeline, report.steps, device, pauses, lines, row_of_piece);
+  if (report.has_device_times()) {
+    report.division = divide(recording, timeline, report.steps, device, pauses, report.summary,
+                             row_of_piece, lines);
+  }
   report.gaps = find_gaps(recording, report.has_device_times() ? device.pieces : pauses, pauses,
                           lines);
   report.times = std::move(device.steps);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "analysis/coverage.hpp"
+#include "analysis/division.hpp"
 #include "analysis/gaps.hpp"
 #include "analysis/ranges.hpp"
 #include "analysis/steps.hpp"
@@ -101,6 +102,7 @@ struct ProcessReport {
   std::array<std::uint64_t, kHostStates> host_ns = {};  // by HostState, within the steps
   Spread step_ms, busy_share_of_step;
   Summary summary;
+  Division division;              // known where there are device times
   Gaps gaps;                      // what the host did while the device idled
   std::vector<RangeRow> ranges;   // longest in total first
   std::vector<Finding> findings;  // dearest first

@@ -61,7 +61,8 @@ class Summariser {
     if (found != timeline.devices.end()) line_ = &found->second;
   }
 
-  Summary run(const std::vector<IdlePiece>& host_pauses) {
+  Summary run(const std::vector<IdlePiece>& host_pauses,
+              std::vector<std::uint32_t>& row_of_piece) {
     for (std::uint32_t i = 0; i < recording_.calls.size(); ++i) {
       const Call& call = recording_.calls[i];
       const std::uint32_t step = step_at(steps_, call.start_ns);
@@ -75,8 +76,9 @@ class Summariser {
     finish_kernels();
     finish_calls();
     blame_waits();
-    out_.idle = rows_of(device_.pieces);
-    out_.pauses = rows_of(host_pauses);
+    out_.idle = rows_of(device_.pieces, row_of_piece);
+    std::vector<std::uint32_t> row_of_pause;
+    out_.pauses = rows_of(host_pauses, row_of_pause);
     finish_waits();
     out_.allocations.line = allocation_lines_.winner(lines_);
     out_.allocations.pinned_line = pinning_lines_.winner(lines_);
@@ -406,14 +408,17 @@ class Summariser {
     }
   }
 
-  std::vector<IdleRow> rows_of(const std::vector<IdlePiece>& pieces) {
+  std::vector<IdleRow> rows_of(const std::vector<IdlePiece>& pieces,
+                               std::vector<std::uint32_t>& row_of_piece) {
     using Key = std::tuple<IdleClass, Cause, bool, bool, std::uint32_t, std::uint32_t>;
     struct Entry {
       IdleRow row;
       std::uint16_t api = 0;
       bool one_api = true;
+      std::uint32_t at = 0;  // index into the answer
     };
     std::map<Key, Entry> rows;
+    std::vector<const Entry*> entry_of_piece;
     for (const IdlePiece& piece : pieces) {
       const bool outside = piece.host == HostState::kOutside && piece.idle != IdleClass::kQueued &&
                            piece.idle != IdleClass::kUnknown;
@@ -423,6 +428,7 @@ class Summariser {
       const bool input = outside && brings_input(piece.next_op);
       const Cause cause = causes_.of_piece(piece);
       Entry& entry = rows[{piece.idle, cause, outside, input, after, before}];
+      entry_of_piece.push_back(&entry);
       IdleRow& row = entry.row;
       if (row.pieces == 0) {
         row.idle = piece.idle;
@@ -446,7 +452,7 @@ class Summariser {
       }
       row.by_step.back().second += piece.ns;
     }
-    std::vector<IdleRow> out;
+    std::vector<Entry*> order;
     for (auto& [key, entry] : rows) {
       if (!entry.one_api) entry.row.call.clear();
       IdleRow& row = entry.row;
@@ -455,10 +461,17 @@ class Summariser {
           after != 0 && launches_at_[after] >= kFewHiccups * row.pieces) {
         row.cause = Cause::kSeries;
       }
-      out.push_back(std::move(entry.row));
+      order.push_back(&entry);
     }
-    std::stable_sort(out.begin(), out.end(),
-                     [](const auto& a, const auto& b) { return a.ns > b.ns; });
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Entry* a, const Entry* b) { return a->row.ns > b->row.ns; });
+    std::vector<IdleRow> out;
+    for (Entry* entry : order) {
+      entry->at = static_cast<std::uint32_t>(out.size());
+      out.push_back(std::move(entry->row));
+    }
+    row_of_piece.clear();
+    for (const Entry* entry : entry_of_piece) row_of_piece.push_back(entry->at);
     return out;
   }
 
@@ -505,8 +518,9 @@ Spread spread_of(std::vector<double> values) {
 
 Summary summarise(const Recording& recording, const Timeline& timeline,
                   const std::vector<Step>& steps, const DeviceSteps& device,
-                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines) {
-  return Summariser(recording, timeline, steps, device, lines).run(host_pauses);
+                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+                  std::vector<std::uint32_t>& row_of_piece) {
+  return Summariser(recording, timeline, steps, device, lines).run(host_pauses, row_of_piece);
 }
 
 }  // namespace gpubusy::analysis

@@ -108,8 +108,10 @@ struct Summary {
   std::uint64_t median_launch_gap_ns = 0;  // from launch to launch on a thread
 };
 
+// `row_of_piece`: filled with the row in Summary::idle of each idle piece of the device.
 Summary summarise(const recording::Recording& recording, const Timeline& timeline,
                   const std::vector<Step>& steps, const DeviceSteps& device,
-                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines);
+                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+                  std::vector<std::uint32_t>& row_of_piece);
 
 }  // namespace gpubusy::analysis

@@ -14,6 +14,7 @@
 #include "analysis/names.hpp"
 #include "analysis/report.hpp"
 #include "analysis/text_page.hpp"
+#include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -80,40 +81,53 @@ void headline(Page& page, const ProcessReport& p) {
   page.line(page.styled(style, page.bar(share, cells)));
 }
 
+// Without device times: what the host did.
+void host_table(Page& page, const ProcessReport& p) {
+  const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
+  page.heading(fmt::format("{} the host's time goes{}", p.has_steps() ? "Per step: where" : "Where",
+                           p.has_steps() ? " (mean)" : ""));
+  Table table({"", "ms", "share"});
+  const auto row = [&](const char* name, HostState state) {
+    const std::uint64_t ns = p.host_time(state);
+    table.add({name, number(ms(ns) / steps), percent(p.share(ns))});
+  };
+  row("outside CUDA", HostState::kOutside);
+  row("launching", HostState::kLaunching);
+  row("waiting for the GPU", HostState::kWaiting);
+  row("in other CUDA calls", HostState::kOtherCall);
+  table.print(page);
+}
+
 void time_table(Page& page, const ProcessReport& p) {
   if (p.wall_ns == 0) return;
+  if (!p.has_device_times()) return host_table(page, p);
   const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
-  const bool device = p.has_device_times();
-  page.heading(fmt::format("{} the {}'s time goes{}", p.has_steps() ? "Per step: where" : "Where",
-                           device ? "GPU" : "host", p.has_steps() ? " (mean)" : ""));
-  Table table({"", "ms", "share", ""});
-  constexpr std::size_t kCells = 24;
-  const auto row = [&](const std::string& name, std::uint64_t ns) {
-    const double share = p.share(ns);
-    std::string bar = page.bar(share, kCells);
-    if (page.ascii()) {
-      bar.erase(std::remove(bar.begin(), bar.end(), '.'), bar.end());
-    } else {
-      const std::size_t empty = bar.find("░");
-      if (empty != std::string::npos) bar.resize(empty);
-    }
-    table.add({name, number(ms(ns) / steps), percent(share), bar});
+  page.heading(fmt::format("{} the time goes{}", p.has_steps() ? "Per step: where" : "Where",
+                           p.has_steps() ? " (mean)" : ""));
+  Table table({"", "ms", "share", "most at"});
+  const auto row = [&](const std::string& name, std::uint64_t ns, const SourceLine& line) {
+    table.add({name, number(ms(ns) / steps), percent(p.share(ns)),
+               shorten(printable(to_text(line)), 44, page.ascii())});
   };
-  if (!device) {
-    row("outside CUDA", p.host_time(HostState::kOutside));
-    row("launching", p.host_time(HostState::kLaunching));
-    row("waiting for the GPU", p.host_time(HostState::kWaiting));
-    row("in other CUDA calls", p.host_time(HostState::kOtherCall));
-    table.print(page, 1);
-    return;
-  }
-  row("busy", p.busy_ns);
-  row("  of this kernels", p.kernel_busy_ns);
-  if (p.earlier_busy_ns != 0) row("  of this launched before recording", p.earlier_busy_ns);
-  for (const IdleClass c : kAllIdleClasses) {
-    if (p.idle(c) > 0) row(std::string("idle: ") + idle_title(c), p.idle(c));
+  bool busy = false, idle = false;
+  for (const PartRow& part : rows_to_show(p.division)) {
+    bool& begun = part.busy ? busy : idle;
+    if (!begun) row(part.busy ? "busy" : "idle", part.busy ? p.busy_ns : p.wall_ns - p.busy_ns, {});
+    begun = true;
+    // Where even all small ones together are nothing to look at.
+    if (p.share(part.ns) < kLeastPartShare / 2 && part.is_rest) continue;
+    row("  " + part.title, part.ns, part.line);
   }
   table.print(page, 1);
+  std::string hidden;
+  for (const auto& [part, ns] : hidden_parts(p.division)) {
+    if (p.share(ns) < kLeastPartShare) continue;
+    hidden += fmt::format("{}{} {} ms", hidden.empty() ? "" : ", ", part_title(part),
+                          number(ms(ns) / steps));
+  }
+  if (!hidden.empty()) {
+    page.wrapped("  ", fmt::format("Beside that, hidden under other work: {}.", hidden));
+  }
 }
 
 void findings_text(Page& page, const ProcessReport& p) {

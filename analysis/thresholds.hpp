@@ -63,6 +63,9 @@ inline constexpr std::uint64_t kLookReachNs = 20'000'000;
 // A line that the host is at for this much of a finding's gaps is where the finding is.
 inline constexpr double kGapLineShare = 0.5;
 
+// Parts of a step's division that are less than this share one row.
+inline constexpr double kLeastPartShare = 0.001;
+
 // How many calls round a pause are searched for one with a Python stack.
 inline constexpr int kCallsToSearch = 16;
 

@@ -286,17 +286,6 @@ std::map<std::int16_t, std::vector<Interval>> earlier_work(const Recording& reco
   return found;
 }
 
-// Union of two sorted lists of intervals.
-std::vector<Interval> merged(const std::vector<Interval>& a, const std::vector<Interval>& b) {
-  std::vector<Interval> all;
-  all.reserve(a.size() + b.size());
-  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all),
-             [](const Interval& x, const Interval& y) { return x.begin < y.begin; });
-  std::vector<Interval> out;
-  for (const Interval& interval : all) append_union(out, interval);
-  return out;
-}
-
 }  // namespace
 
 Timeline build_timeline(const Recording& recording) {
@@ -318,7 +307,7 @@ Timeline build_timeline(const Recording& recording) {
   }
   for (auto& [device, earlier] : earlier_work(recording, timeline)) {
     DeviceLine& line = timeline.devices[device];
-    line.busy = merged(line.busy, earlier);
+    line.busy = united(line.busy, earlier);
     line.earlier = std::move(earlier);
   }
   const auto by_call = [&](std::uint32_t a, std::uint32_t b) {

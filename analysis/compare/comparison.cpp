@@ -57,6 +57,13 @@ Values idle_class(const MeasuredProcess& p, std::size_t index) {
   return out;
 }
 
+Values part(const MeasuredProcess& p, std::size_t index) {
+  Values out;
+  if (!p.has_classes) return out;
+  for (const MeasuredStep& s : p.steps) out.push_back(s.parts[index]);
+  return out;
+}
+
 bool would_do(const Condition& c, double change) {
   return c.above ? change > c.threshold : change < c.threshold;
 }
@@ -110,18 +117,24 @@ std::vector<MetricChange> changes_of(const MeasuredProcess& before, const Measur
 const std::vector<Metric>& all_metrics() {
   static const std::vector<Metric> kMetrics = [] {
     std::vector<Metric> out = {
-        {"step_time", "step (mean)", MetricKind::kTime, Statistic::kMean, false, wall, 0},
-        {"step_median", "step (median)", MetricKind::kTime, Statistic::kMedian, false, wall, 0},
-        {"gpu_busy", "GPU busy", MetricKind::kShare, Statistic::kMean, false, busy_share, 0},
-        {"busy", "busy", MetricKind::kTime, Statistic::kMean, false, busy, 0},
-        {"idle", "idle", MetricKind::kTime, Statistic::kMean, false, idle, 0},
+        {"step_time", "step (mean)", MetricKind::kTime, Statistic::kMean, Shown::kAlways, wall, 0},
+        {"step_median", "step (median)", MetricKind::kTime, Statistic::kMedian, Shown::kAlways, wall, 0},
+        {"gpu_busy", "GPU busy", MetricKind::kShare, Statistic::kMean, Shown::kAlways, busy_share, 0},
+        {"busy", "busy", MetricKind::kTime, Statistic::kMean, Shown::kAlways, busy, 0},
+        {"idle", "idle", MetricKind::kTime, Statistic::kMean, Shown::kAlways, idle, 0},
     };
     for (const IdleClass c : kAllIdleClasses) {
       out.push_back({std::string("idle_") + idle_id(c), std::string("idle: ") + idle_title(c),
-                     MetricKind::kTime, Statistic::kMean, true, idle_class,
+                     MetricKind::kTime, Statistic::kMean, Shown::kInConditionsOnly, idle_class,
                      static_cast<std::size_t>(c)});
     }
-    out.push_back({"kernels", "kernels", MetricKind::kCount, Statistic::kMean, false, kernels, 0});
+    for (std::size_t i = 0; i < kParts; ++i) {
+      const auto p = static_cast<Part>(i);
+      out.push_back({std::string("part_") + part_id(p),
+                     std::string(is_busy(p) ? "busy: " : "idle: ") + part_title(p),
+                     MetricKind::kTime, Statistic::kMean, Shown::kWhereItMatters, part, i});
+    }
+    out.push_back({"kernels", "kernels", MetricKind::kCount, Statistic::kMean, Shown::kAlways, kernels, 0});
     return out;
   }();
   return kMetrics;

@@ -18,13 +18,18 @@
 namespace gpubusy::analysis {
 
 enum class MetricKind { kTime, kShare, kCount };
+enum class Shown {
+  kAlways,
+  kWhereItMatters,   // a part of the step
+  kInConditionsOnly  // … that is divided more finely elsewhere
+};
 
 struct Metric {
   std::string id;     // "step_time"; what a condition names
   std::string title;  // "step (mean)"
   MetricKind kind = MetricKind::kTime;
   Statistic statistic = Statistic::kMean;
-  bool is_part = false;  // a class of idle time: shown only where it matters
+  Shown shown = Shown::kAlways;
   // Of each step; empty: not known for this process.
   std::vector<double> (*values)(const MeasuredProcess&, std::size_t argument) = nullptr;
   std::size_t argument = 0;

@@ -16,12 +16,16 @@ MeasuredRun measured_of(const SessionReport& report) {
     out.whole_busy_share = p.share(p.busy_ns);
     if (!p.findings.empty()) out.first_finding = p.findings.front().id;
     if (p.has_steps()) {
-      for (const StepTimes& times : p.times) {
+      for (std::size_t s = 0; s < p.times.size(); ++s) {
+        const StepTimes& times = p.times[s];
         MeasuredStep step;
         step.wall = static_cast<double>(times.wall_ns) / 1e6;
         step.busy = static_cast<double>(times.busy_ns) / 1e6;
         for (std::size_t i = 0; i < kIdleClasses; ++i) {
           step.idle[i] = static_cast<double>(times.idle_ns[i]) / 1e6;
+        }
+        for (std::size_t i = 0; p.division.known() && i < kParts; ++i) {
+          step.parts[i] = static_cast<double>(p.division.steps[s].ns[i]) / 1e6;
         }
         step.kernels = static_cast<double>(times.kernels);
         out.steps.push_back(step);

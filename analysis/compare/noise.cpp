@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace gpubusy::analysis {
 namespace {
@@ -40,6 +41,10 @@ void resample(const std::vector<double>& from, Random& random, std::vector<doubl
   }
 }
 
+bool is_constant(const std::vector<double>& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
 // Student's quantile over the normal one, and the spread that a resample lacks.
 double widening(std::size_t least) {
   const double freedom = static_cast<double>(least) - 1;
@@ -73,6 +78,11 @@ Difference difference(const std::vector<double>& a, const std::vector<double>& b
   out.change = value_of(b, statistic) - value_of(a, statistic);
   const std::size_t least = std::min(a.size(), b.size());
   if (least < kLeastSteps) return out;
+  if (is_constant(a) && is_constant(b)) {  // every draw is the same
+    out.low = out.high = out.change;
+    out.has_interval = true;
+    return out;
+  }
   Random random;
   std::vector<double> changes, from_a, from_b;
   changes.reserve(kResamples);

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
-constexpr double kLeastPart = 0.005;      // of the step: a class of idle time that is shown
+constexpr double kLeastPart = 0.005;      // of the step: a part that is shown
 constexpr std::size_t kMostDetailed = 4;  // pairs with a table of their own
 
 std::string value_text(const Metric& metric, const std::optional<double>& value) {
@@ -62,8 +62,9 @@ ChangeText change_text(const Metric& metric, const MetricChange& change) {
 
 bool is_shown(const Pair& pair, const MetricChange& change) {
   const Metric& metric = all_metrics()[change.metric];
+  if (metric.shown == Shown::kInConditionsOnly) return false;
   if (!change.before && !change.after) return metric.id == "step_time" || metric.id == "gpu_busy";
-  if (!metric.is_part) return true;
+  if (metric.shown == Shown::kAlways) return true;
   const auto matters = [](const std::optional<double>& part, const std::optional<double>& step) {
     return part && step && *part >= kLeastPart * *step;
   };

@@ -51,10 +51,12 @@ function bytes(n) {
   return (unit ? fixed(n, n >= 100 ? 0 : 1) : count(n)) + ' ' + units[unit];
 }
 const baseName = (file) => file.slice(file.lastIndexOf('/') + 1);
+// With its folder, where the name alone says nothing.
+const sourceName = (file) => /[^/]+\/__(init|main)__\.py$/.exec(file)?.[0] || baseName(file);
 // As the text report has it: "train.py:57 (main)".
 function line(source) {
   if (!source) return '';
-  return baseName(source.file) + (source.line > 0 ? ':' + source.line : '') +
+  return sourceName(source.file) + (source.line > 0 ? ':' + source.line : '') +
          (source.function ? ` (${source.function})` : '');
 }
 function region(row) {
@@ -153,8 +155,7 @@ function table(caption, columns, rows, options = {}) {
         (row) => columns.some((column) => text(column, row).toLowerCase().includes(needle)));
     const shown = all ? found : found.slice(0, first);
     body.replaceChildren(...shown.map((row) => make(
-        'tr', {class: options.sub && options.sub(row) && 'sub'},
-        ...columns.map((column, index) => {
+        'tr', {}, ...columns.map((column, index) => {
           const value = column.value(row);
           return make(index === 0 ? 'th' : 'td',
                       {scope: index === 0 && 'row', 'data-value': value ?? '',
@@ -205,12 +206,16 @@ function steppedText(p) {
   return `${numbers} (end: ${p.step_source})`;
 }
 
-// Parts of a time that add up: busy, then idle by cause.
-function parts(times) {
-  const out = [{id: 'busy', title: 'busy: kernels', ms: times.kernel_busy_ms},
-               {id: 'copy', title: 'busy: copies alone', ms: times.busy_ms - times.kernel_busy_ms}];
-  for (const id of idleOrder) out.push({id, title: 'idle: ' + idleTitles[id], ms: times.idle_ms[id]});
-  return out.filter((part) => part.ms > 0);
+// Parts of a time that add up to it: busy, then idle, each by size. `division` is of a step, or of all.
+const familyColours = {compute: 'busy', communication: 'communication', copies: 'copy', input: 'step_start',
+  launching: 'launch', waiting: 'after_sync', calls: 'blocked_call', host: 'host_elsewhere', queued: 'queued',
+  unknown: 'unknown'};
+function parts(p) {
+  if (!p.division) return [];
+  return p.division.parts.map((row) => ({
+    part: row.part, colour: familyColours[row.family], title: (row.busy ? 'busy: ' : 'idle: ') + row.title,
+    busy: row.busy, ms: row.total_ns / 1e6, hidden_ms: row.hidden_ns / 1e6, line: row.line,
+  })).sort((a, b) => b.busy - a.busy || b.ms - a.ms);
 }
 
 function hero(p) {
@@ -220,14 +225,14 @@ function hero(p) {
       make('span', {}, !known ? 'how busy the GPU was' :
            p.mode === 'steps' ? `of the time the GPU is busy; a step takes ${time(p.mean_step_ms)}`
                               : 'of the recorded time the GPU is busy'));
-  const shown = known ? parts(p) : [];
+  const shown = known ? parts(p).filter((part) => part.ms > 0) : [];
   byId('split').replaceChildren(...shown.map((part) => styled(
       make('div', {title: `${part.title}: ${percent(part.ms / p.wall_ms)}`}),
-      {width: `${100 * part.ms / p.wall_ms}%`, background: `var(--${part.id})`})));
+      {width: `${100 * part.ms / p.wall_ms}%`, background: `var(--${part.colour})`})));
   byId('split').setAttribute('aria-label', shown.map(
       (part) => `${part.title} ${percent(part.ms / p.wall_ms)}`).join(', ') || 'not known');
   byId('legend').replaceChildren(...shown.filter((part) => part.ms / p.wall_ms >= 0.0005).map(
-      (part) => make('li', {}, swatch(part.id), `${part.title} ${percent(part.ms / p.wall_ms)}`)));
+      (part) => make('li', {}, swatch(part.colour), `${part.title} ${percent(part.ms / p.wall_ms)}`)));
 }
 
 function findings(p) {
@@ -280,7 +285,7 @@ function strip(p) {
   const real = p.mode === 'steps' && steps.length > 0;
   box.hidden = !steps.length;
   const size = Math.max(1, Math.ceil(steps.length / maxBars));
-  const bars = [];
+  const bars = [], kinds = parts(p);
   for (let i = 0; i < steps.length; i += size) {
     const group = steps.slice(i, i + size), n = group.length;
     const mean = (get) => group.reduce((sum, s) => sum + get(s), 0) / n;
@@ -288,8 +293,8 @@ function strip(p) {
     bars.push({
       first: group[0].step, last: group[n - 1].step, index: i, known, wall_ms: mean((s) => s.wall_ms),
       busy_ms: known ? mean((s) => s.busy_ms) : null,
-      kernel_busy_ms: known ? mean((s) => s.kernel_busy_ms) : null,
-      idle_ms: known ? Object.fromEntries(idleOrder.map((id) => [id, mean((s) => s.idle_ms[id])])) : null,
+      parts: known ? kinds.map((part) => ({...part, ms: p.division.steps.slice(i, i + size).reduce(
+          (sum, s) => sum + (s.ns[part.part] || 0), 0) / n / 1e6})).filter((part) => part.ms > 0) : null,
     });
   }
   const median = p.step_ms.median, longest = Math.max(0, ...bars.map((b) => b.wall_ms));
@@ -298,15 +303,15 @@ function strip(p) {
   const describe = (bar) => {
     const name = !real ? 'Everything recorded' : bar.first === bar.last ? `Step ${bar.first}` : `Steps ${bar.first} to ${bar.last} (mean)`;
     if (!bar.known) return `${name}: ${time(bar.wall_ms)}; whether the GPU was busy is not known`;
-    return `${name}: ${time(bar.wall_ms)}, busy ${percent(bar.busy_ms / bar.wall_ms)}` + parts(bar).filter(
-        (part) => part.id in idleTitles).map((part) => `; ${part.title} ${time(part.ms)}`).join('');
+    return `${name}: ${time(bar.wall_ms)}, busy ${percent(bar.busy_ms / bar.wall_ms)}` + bar.parts.filter(
+        (part) => !part.busy).map((part) => `; ${part.title} ${time(part.ms)}`).join('');
   };
   const buttons = bars.map((bar, index) => {
     const stack = make('div', {class: bar.wall_ms > top ? 'stack clipped' : 'stack'});
     styled(stack, {height: `${100 * Math.min(1, bar.wall_ms / top)}%`});
-    const pieces = bar.known ? parts(bar) : [{id: 'unknown', ms: bar.wall_ms}];
+    const pieces = bar.known ? bar.parts : [{colour: 'unknown', ms: bar.wall_ms}];
     for (const part of pieces) {
-      stack.append(styled(make('div'), {height: `${100 * part.ms / bar.wall_ms}%`, background: `var(--${part.id})`}));
+      stack.append(styled(make('div'), {height: `${100 * part.ms / bar.wall_ms}%`, background: `var(--${part.colour})`}));
     }
     const show = () => { details.textContent = describe(bar); };
     return make('button', {type: 'button', tabindex: index ? '-1' : '0', 'aria-label': describe(bar),
@@ -338,13 +343,15 @@ function strip(p) {
       (clipped ? ` ${clipped} of the bars are cut at the top (dotted).` : '') +
       (p.other_steps ? ` ${count(p.other_steps)} steps outside the recorded windows: median ${time(p.other_step_ms.median)}.` : '');
 
+  const divided = new Map(p.division ? steps.map((s, i) => [s, p.division.steps[i].ns]) : []);
+  const ofStep = (s) => divided.get(s) || {};
   byId('steps-table').replaceChildren(table('Steps (ms)', [
     {title: 'step', value: (s) => s.step, number: true},
     {title: 'wall', value: (s) => s.wall_ms, text: (s) => fixed(s.wall_ms, 3), number: true},
     {title: 'busy', value: (s) => s.busy_ms, text: (s) => s.busy_ms === null ? 'not known' : fixed(s.busy_ms, 3), number: true},
     {title: 'busy share', value: (s) => s.busy_ms === null ? null : s.busy_ms / s.wall_ms, text: (s) => s.busy_ms === null ? 'not known' : percent(s.busy_ms / s.wall_ms), number: true},
-    ...idleOrder.map((id) => ({title: 'idle: ' + idleTitles[id], value: (s) => s.idle_ms && s.idle_ms[id],
-      text: (s) => s.idle_ms ? fixed(s.idle_ms[id], 3) : 'not known', number: true})),
+    ...kinds.map((part) => ({title: part.title, value: (s) => ofStep(s)[part.part] || 0,
+      text: (s) => fixed((ofStep(s)[part.part] || 0) / 1e6, 3), number: true})),
     {title: 'kernels', value: (s) => s.kernels, number: true},
     {title: 'work', value: (s) => s.device_work, number: true},
   ], steps, {id: 'table-steps'}));
@@ -352,19 +359,15 @@ function strip(p) {
 
 function splitTable(p) {
   const n = per(p), unit = p.mode === 'steps' ? 'ms per step' : 'ms';
-  const rows = [];
-  if (isKnown(p)) {
-    rows.push({title: 'busy', id: 'busy', ms: p.busy_ms},
-              {title: 'of this kernels', id: 'busy', ms: p.kernel_busy_ms, sub: true});
-    if (p.earlier_busy_ms > 0) rows.push({title: 'of this, asked for before the recording', id: 'busy', ms: p.earlier_busy_ms, sub: true});
-    for (const id of idleOrder) if (p.idle_ms[id] > 0) rows.push({title: 'idle: ' + idleTitles[id], id, ms: p.idle_ms[id]});
-  }
-  byId('split-table').replaceChildren(rows.length ? table('Where the GPU’s time goes (mean)', [
-    {title: 'time', value: (r) => r.title, node: (r) => make('span', {class: 'keyed'}, r.sub ? null : swatch(r.id), r.title)},
+  const rows = isKnown(p) ? parts(p) : [];
+  byId('split-table').replaceChildren(rows.length ? table('Where the time goes (mean)', [
+    {title: 'time', value: (r) => r.title, node: (r) => make('span', {class: 'keyed'}, swatch(r.colour), r.title)},
     {title: unit, value: (r) => r.ms / n, text: (r) => fixed(r.ms / n, 3), number: true},
     {title: 'share', value: (r) => r.ms / p.wall_ms, text: (r) => percent(r.ms / p.wall_ms), number: true},
-    {title: 'bar', plain: true, value: (r) => r.ms / p.wall_ms, node: (r) => meter(r.ms / p.wall_ms, r.id)},
-  ], rows, {id: 'table-split', sub: (r) => r.sub}) : make('p', {}, 'No device time was measured: how busy the GPU was is not known.'));
+    ...(rows.some((r) => r.hidden_ms) ? [{title: 'hidden beside', value: (r) => r.hidden_ms / n,
+      text: (r) => r.hidden_ms ? fixed(r.hidden_ms / n, 3) : '', number: true}] : []),
+    {title: 'most at', value: (r) => line(r.line), mono: true},
+  ], rows, {id: 'table-split'}) : make('p', {}, 'No device time was measured: how busy the GPU was is not known.'));
   const host = [['outside of CUDA', 'outside'], ['launching', 'launching'], ['waiting for the device', 'waiting'],
                 ['in other CUDA calls', 'other_calls']].map(([title, id]) => ({title, ms: p.host_ms[id]}));
   byId('host-table').replaceChildren(table('Meanwhile the host is (mean)', [
@@ -981,7 +984,7 @@ class Timeline {
       if (!work) node = other.lane.stack[other.index];
     }
     const frames = (n) => make('ol', {}, ...this.stack(n).map(([file, fn, number, user]) => make(
-        'li', {class: user ? 'mono' : 'mono library', title: file}, `${baseName(file)}:${number} ${fn}`)));
+        'li', {class: user ? 'mono' : 'mono library', title: file}, `${sourceName(file)}:${number} ${fn}`)));
     if (node) add(lane.idle ? 'until' : 'Python', frames(node));
     if (lane.beforeStack && lane.beforeStack[index]) add('since', frames(lane.beforeStack[index]));
     const heading = make('h3', {}, name);

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import shutil
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -131,6 +132,26 @@ def test_hta_agrees_on_busy_and_idle(traces, tmp_path):
     idle = analysis.get_idle_time_breakdown(visualize=False, show_idle_interval_stats=False)[0]
     waits = dict(zip(idle["idle_category"], idle["idle_time"]))
     assert waits["host_wait"] == pytest.approx(18 * 23_000)
+
+
+def test_hta_divides_a_rank_as_we_do(build_dir, tmp_path):
+    """A real trace of one of 16 ranks (tests/traces): compute, all else, idle, and what of the
+    communication compute hides. HTA works in whole us."""
+    path = Path(__file__).parents[1] / "traces" / "hta_cudagraph_rank0.1.pt.trace.json.gz"
+    analysis = hta([path], tmp_path)
+    run = subprocess.run([build_dir / "bin" / "gpubusy", "report", path, "--json"],
+                         capture_output=True, timeout=120, check=True)
+    process, = json.loads(run.stdout)["processes"]
+    rows = {row["part"]: row for row in process["division"]["parts"]}
+    us = {part: row["total_ns"] / 1000 for part, row in rows.items()}
+    busy = sum(us[part] for part in us if rows[part]["busy"])
+    times = analysis.get_temporal_breakdown(visualize=False).iloc[0]
+    assert us["compute"] == pytest.approx(times["compute_time(us)"], rel=0.005)
+    assert busy - us["compute"] == pytest.approx(times["non_compute_time(us)"], rel=0.005)
+    hidden = rows["communication"]["hidden_ns"] / 1000
+    overlap = analysis.get_comm_comp_overlap(visualize=False).iloc[0]["comp_comm_overlap_pctg"]
+    assert overlap > 1
+    assert 100 * hidden / (hidden + us["communication"]) == pytest.approx(overlap, abs=0.02)
 
 
 def test_hta_launches_queue_and_kernels(traces, tmp_path):

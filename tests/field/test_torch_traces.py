@@ -61,6 +61,38 @@ def test_graph_launches_have_their_kernels(report):
     assert (process["rank"], process["world_size"]) == (0, 16)
 
 
+def parts(process):
+    """Shares of the wall time by part; that they add up is what a division is."""
+    rows = process["division"]["parts"]
+    assert sum(row["total_ns"] for row in rows) == process["division"]["wall_ns"]
+    for step in process["division"]["steps"]:
+        assert sum(step["ns"].values()) == step["wall_ns"]
+    return {row["part"]: row["share"] for row in rows}
+
+
+def test_division_beside_tensorboards(report):
+    """TensorBoard divides a step into Kernel, Memcpy, Memset, Communication, Runtime, DataLoader, CPU and
+    Other, in this order of precedence: it calls loading what no kernel runs beside."""
+    starved, cured = parts(report(NO_WORKERS)), parts(report(FOUR_WORKERS))
+    # Kernel 54.65 %, DataLoader 34.46 % of the step.
+    assert starved["compute"] == pytest.approx(0.5465, abs=0.012)
+    assert starved["loading"] == pytest.approx(0.3446, abs=0.015)
+    # Kernel 78.85 %, DataLoader 0.02 %.
+    assert cured["compute"] == pytest.approx(0.7885, abs=0.005)
+    assert cured.get("loader_workers", 0) + cured.get("loading", 0) < 0.005
+    assert "communication" not in starved and "communication" not in cured
+
+
+def test_division_of_a_rank(report):
+    """HTA: compute 7.66 % of the time of kernels, idle 81.76 %. TraceLens: communication 8.3 %."""
+    process = report(GRAPHS)
+    shares = parts(process)
+    assert shares["compute"] == pytest.approx(0.0766, abs=0.002)
+    assert shares["communication"] == pytest.approx(0.083, abs=0.002)
+    idle = sum(row["share"] for row in process["division"]["parts"] if not row["busy"])
+    assert idle == pytest.approx(0.8176, abs=0.002)
+
+
 def test_what_a_trace_does_not_tell_is_said(report, gpubusy, run):
     assert any("From a trace" in n for n in report(NO_WORKERS)["notices"])
     assert any("no Python stacks" in n for n in report(NO_WORKERS)["notices"])

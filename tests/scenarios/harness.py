@@ -146,6 +146,25 @@ class Run:
             raise ValueError(cost)
         return truth.total_ns(clip(lost, begin, end))
 
+    def divided_ns(self):
+        """The busy time of the judged steps by part, each instant the first that runs: as true as it is."""
+        begin, end = self.span()
+        own = [o for o in self.log.operations if o.device == self.process["device"]]
+        kinds = [("compute", [o for o in own if o.kind == "kernel"])]
+        kinds += [(part, [o for o in own if o.copy_kind == direction])
+                  for part, direction in (("htod", "HtoD"), ("dtoh", "DtoH"), ("dtod", "DtoD"))]
+        kinds.append(("memset", [o for o in own if o.kind == "memset"]))
+        out, taken = {}, []
+        for part, operations in kinds:
+            when = truth.merge([(o.start_ns, o.end_ns) for o in operations])
+            out[part] = truth.total_ns(clip(without(when, taken), begin, end))
+            taken = truth.merge(taken + when)
+        return out
+
+    def parts(self):
+        """The division of the judged steps: ns by part."""
+        return {row["part"]: row["total_ns"] for row in self.process["division"]["parts"]}
+
     def summary(self):
         """Lines of text: the step, and each finding with its cost and place."""
         process = self.process

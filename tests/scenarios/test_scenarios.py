@@ -53,6 +53,30 @@ def test_cure_is_not_blamed(run, scenario):
     assert ran.process["mean_step_ms"] > 0
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.example)
+def test_division_is_true(run, scenario):
+    """Without rest or overlap; what is busy as the device knows it; the mistake's cost in its parts."""
+    ran = run(scenario, cured=False)
+    division = ran.process["division"]
+    for step in division["steps"]:
+        assert sum(step["ns"].values()) == step["wall_ns"]
+    parts = ran.parts()
+    wall = division["wall_ns"]
+    assert sum(parts.values()) == wall
+    # What ran on launches from before the recording is of no kind that a verdict could know; and the
+    # example's clock for the steps is not the optimizer's end.
+    error = 0.01 * wall + parts.get("earlier", 0)
+    for kind, true in ran.divided_ns().items():
+        seen = sum(ns for part, ns in parts.items() if part.startswith(f"copy_{kind}") or part == kind)
+        assert abs(seen - true) <= error, (kind, seen, true, parts)
+    if not scenario.parts:
+        return
+    told = sum(parts.get(part, 0) for part in scenario.parts)
+    least, most = ran.least_cost_ns(), ran.most_cost_ns()
+    error = max(TOLERANCE * most, LEAST * wall)
+    assert least - error <= told <= most + error, (least, told, most, parts)
+
+
 # Machines of 2 processors that others use, too: the runs themselves differ by some percent.
 LARGEST, MEDIAN = 0.2, 0.05
 

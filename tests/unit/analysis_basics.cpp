@@ -25,6 +25,12 @@ TEST(AnalysisIntervals, UnionAndWhatItCovers) {
   EXPECT_EQ(uncovered({}, 3, 9), (std::vector<Interval>{{3, 9}}));
 }
 
+TEST(AnalysisIntervals, TwoUnionsAsOne) {
+  EXPECT_EQ(united({{0, 10}, {20, 30}}, {{5, 12}, {30, 40}}),
+            (std::vector<Interval>{{0, 12}, {20, 40}}));
+  EXPECT_EQ(united({}, {{1, 2}}), (std::vector<Interval>{{1, 2}}));
+}
+
 TEST(AnalysisNames, SourceFilesByWhatTellsThemApart) {
   EXPECT_EQ(source_name("/home/u/train.py"), "train.py");
   EXPECT_EQ(source_name("/home/u/data/__init__.py"), "data/__init__.py");
