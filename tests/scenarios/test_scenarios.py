@@ -3,6 +3,7 @@
 its line and what it truly cost; without the mistake it does not.
 """
 
+import json
 import statistics
 
 import pytest
@@ -63,18 +64,21 @@ def test_division_is_true(run, scenario):
     parts = ran.parts()
     wall = division["wall_ns"]
     assert sum(parts.values()) == wall
-    # What ran on launches from before the recording is of no kind that a verdict could know; and the
-    # example's clock for the steps is not the optimizer's end.
-    error = 0.01 * wall + parts.get("earlier", 0)
+    # What ran on launches from before the recording is of no kind that a verdict could know. And the
+    # example reads its clock later than the optimizer's step ends, by as much as the machine is busy.
+    begin, end = ran.span()
+    error = 0.02 * wall + 2 * abs(end - begin - wall) + parts.get("earlier", 0)
     for kind, true in ran.divided_ns().items():
         seen = sum(ns for part, ns in parts.items() if part.startswith(f"copy_{kind}") or part == kind)
-        assert abs(seen - true) <= error, (kind, seen, true, parts)
+        assert abs(seen - true) <= error, (kind, seen, true, json.dumps(parts))
     if not scenario.parts:
         return
     told = sum(parts.get(part, 0) for part in scenario.parts)
     least, most = ran.least_cost_ns(), ran.most_cost_ns()
     error = max(TOLERANCE * most, LEAST * wall)
-    assert least - error <= told <= most + error, (least, told, most, parts)
+    # The machine's own part in it: a processor that was not there, whatever for.
+    beside = parts.get("no_processor", 0)
+    assert least - error - beside <= told <= most + error, (least, told, most, json.dumps(parts))
 
 
 # Machines of 2 processors that others use, too: the runs themselves differ by some percent.
