@@ -48,10 +48,14 @@ std::string times(const ProcessReport& p) {
   if (!p.has_device_times() || p.wall_ns == 0) return {};
   const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
   std::vector<std::vector<std::string>> rows;
+  const auto row = [&](const std::string& name, std::uint64_t ns, const SourceLine& at) {
+    const std::string line = to_text(at);
+    rows.push_back({name, number(ms(ns) / steps), percent(p.share(ns)),
+                    line.empty() ? line : markdown_code(line)});
+  };
+  row("busy", p.busy_ns, {});
   for (const PartRow& part : rows_to_show(p.division)) {
-    const std::string line = to_text(part.line);
-    rows.push_back({(part.busy ? "busy: " : "idle: ") + part.title, number(ms(part.ns) / steps),
-                    percent(p.share(part.ns)), line.empty() ? line : markdown_code(line)});
+    row((part.busy ? "busy: " : "idle: ") + part.title, part.ns, part.line);
   }
   return markdown_table(
       {p.has_steps() ? "where the time goes, per step" : "where the time goes", "ms", "share",
