@@ -199,18 +199,18 @@ Cause Causes::of_samples(const IdlePiece& piece, std::uint32_t thread) {
   const std::uint64_t silence = before == kNoCall ? 0 : recording_.calls[before].end_ns;
   std::array<std::uint64_t, kCauses> own = {}, python = {};
   std::uint64_t own_seen = 0, python_seen = 0;
-  looks_.standing(begin, end, silence, [&](const GapSample& look, std::uint64_t from,
-                                           std::uint64_t until) {
-    const Cause told = of_sample(look);
-    const auto cause = static_cast<std::size_t>(told);
-    const bool held_up = told == Cause::kInterpreter || told == Cause::kNoProcessor;
-    if (look.python_stack == 0 && !(held_up && look.thread_id == thread)) return;
-    python_seen += until - from;
-    python[cause] += until - from;
-    if (look.thread_id != thread) return;
-    own_seen += until - from;
-    own[cause] += until - from;
-  });
+  looks_.standing(begin, end, silence,
+                  [&](const GapSample& look, std::uint64_t from, std::uint64_t until) {
+                    const Cause told = of_sample(look);
+                    const auto cause = static_cast<std::size_t>(told);
+                    const bool held_up = told == Cause::kInterpreter || told == Cause::kNoProcessor;
+                    if (look.python_stack == 0 && !(held_up && look.thread_id == thread)) return;
+                    python_seen += until - from;
+                    python[cause] += until - from;
+                    if (look.thread_id != thread) return;
+                    own_seen += until - from;
+                    own[cause] += until - from;
+                  });
   const std::uint64_t seen = own_seen > 0 ? own_seen : python_seen;
   const auto& ns_of = own_seen > 0 ? own : python;
   const auto most = std::max_element(ns_of.begin(), ns_of.end());

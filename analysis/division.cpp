@@ -88,12 +88,12 @@ struct OfCause {
   Part part;
 };
 constexpr OfCause kOfCause[] = {
-    {Cause::kCheckpoint, Part::kCheckpoint},   {Cause::kLogging, Part::kLogging},
-    {Cause::kEvaluation, Part::kEvaluation},   {Cause::kCollective, Part::kPeers},
-    {Cause::kWorkerStart, Part::kWorkerStart}, {Cause::kLoading, Part::kLoading},
+    {Cause::kCheckpoint, Part::kCheckpoint},     {Cause::kLogging, Part::kLogging},
+    {Cause::kEvaluation, Part::kEvaluation},     {Cause::kCollective, Part::kPeers},
+    {Cause::kWorkerStart, Part::kWorkerStart},   {Cause::kLoading, Part::kLoading},
     {Cause::kLoaderQueue, Part::kLoaderWorkers}, {Cause::kInterpreter, Part::kInterpreter},
-    {Cause::kNoProcessor, Part::kNoProcessor}, {Cause::kCollection, Part::kCollection},
-    {Cause::kSeries, Part::kLaunching},        {Cause::kSmallCopies, Part::kSmallCopies},
+    {Cause::kNoProcessor, Part::kNoProcessor},   {Cause::kCollection, Part::kCollection},
+    {Cause::kSeries, Part::kLaunching},          {Cause::kSmallCopies, Part::kSmallCopies},
     {Cause::kCpuPart, Part::kCpuPart},
 };
 static_assert(std::size(kOfCause) == kCauses - 1);  // all but kNone
@@ -125,7 +125,7 @@ constexpr OfLook kOfLook[] = {
 // The beginnings of names, without a namespace: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)",
 // "nccl:all_reduce" is a range and no kernel.
 constexpr std::string_view kCommunicationNames[] = {
-    "ncclDevKernel", "ncclKernel",          "rcclKernel",         "nvshmem",
+    "ncclDevKernel", "ncclKernel",          "rcclKernel",          "nvshmem",
     "multimem_",     "one_shot_all_reduce", "two_shot_all_reduce", "cross_device_reduce",
 };
 
@@ -233,8 +233,8 @@ class Divider {
     const auto [known, fresh] = communicates_.try_emplace(id, false);
     if (fresh) {
       const auto kernel = recording_.kernels.find(id);
-      known->second = kernel != recording_.kernels.end() &&
-                      is_communication(demangle(kernel->second.name));
+      known->second =
+          kernel != recording_.kernels.end() && is_communication(demangle(kernel->second.name));
     }
     return known->second ? Part::kCommunication : Part::kCompute;
   }
@@ -289,7 +289,8 @@ class Divider {
       case IdleClass::kLaunch:
         return Part::kLaunching;
       case IdleClass::kBlockedCall:
-        return piece.call == kNoCall ? Part::kOtherCall : part_of_call(recording_.calls[piece.call]);
+        return piece.call == kNoCall ? Part::kOtherCall
+                                     : part_of_call(recording_.calls[piece.call]);
       case IdleClass::kStepStart:
       case IdleClass::kHostElsewhere:
         break;
@@ -432,7 +433,8 @@ std::vector<PartRow> rows_to_show(const Division& division) {
 std::vector<std::pair<Part, std::uint64_t>> hidden_parts(const Division& division) {
   std::vector<std::pair<Part, std::uint64_t>> out;
   for (std::size_t i = 0; i < kBusyParts; ++i) {
-    if (division.total.hidden[i] > 0) out.emplace_back(static_cast<Part>(i), division.total.hidden[i]);
+    if (division.total.hidden[i] > 0)
+      out.emplace_back(static_cast<Part>(i), division.total.hidden[i]);
   }
   std::stable_sort(out.begin(), out.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -443,8 +445,7 @@ Division divide(const Recording& recording, const Timeline& timeline,
                 const std::vector<Step>& steps, const DeviceSteps& device,
                 const std::vector<IdlePiece>& host_pauses, const Summary& summary,
                 const std::vector<std::uint32_t>& row_of_piece, SourceLines& lines) {
-  return Divider(recording, timeline, steps, device, summary, lines)
-      .run(host_pauses, row_of_piece);
+  return Divider(recording, timeline, steps, device, summary, lines).run(host_pauses, row_of_piece);
 }
 
 }  // namespace gpubusy::analysis

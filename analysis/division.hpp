@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each step's wall time divided without rest and without overlap: what the device was busy with, and
-// what it idled for. Where work of several kinds runs at once, the time is that of the first kind in
-// the order of Part; what of the others ran beside is told apart, as hidden. docs/verdict.md.
-// Whole ns. Thread-safety: pure functions but for the SourceLines they are given.
+// Each step's wall time divided without rest and without overlap: what the device was busy with,
+// and what it idled for. Where work of several kinds runs at once, the time is that of the first
+// kind in the order of Part; what of the others ran beside is told apart, as hidden.
+// docs/verdict.md. Whole ns. Thread-safety: pure functions but for the SourceLines they are given.
 #pragma once
 
 #include <array>
@@ -91,8 +91,8 @@ struct StepDivision {
 };
 
 struct Division {
-  std::vector<StepDivision> steps;  // as those judged
-  StepDivision total;               // of all
+  std::vector<StepDivision> steps;       // as those judged
+  StepDivision total;                    // of all
   std::array<SourceLine, kParts> lines;  // where most of a part goes back to; may be unknown
   std::size_t median = 0;                // index of the step of median length; the lower of two
   bool known() const { return !steps.empty(); }

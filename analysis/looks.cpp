@@ -14,16 +14,14 @@ Looks::Looks(const recording::Recording& recording)
     const Sample& look = samples_[i];
     const std::uint64_t reach = look.time_ns + kLookReachNs;
     const auto [next, last] = next_since.try_emplace(look.thread_id, look.since_ns);
-    stands_until_[i] =
-        last ? reach : std::max(look.time_ns, std::min(reach, next->second));
+    stands_until_[i] = last ? reach : std::max(look.time_ns, std::min(reach, next->second));
     next->second = look.since_ns;
   }
 
   std::vector<const Sample*> looks;
   for (const Sample& look : samples_) looks.push_back(&look);
-  std::stable_sort(looks.begin(), looks.end(), [](const Sample* a, const Sample* b) {
-    return a->since_ns < b->since_ns;
-  });
+  std::stable_sort(looks.begin(), looks.end(),
+                   [](const Sample* a, const Sample* b) { return a->since_ns < b->since_ns; });
   std::uint64_t since = 0, time = 0;  // of the last round
   for (const Sample* look : looks) {
     if (silences_.empty() || (look->since_ns != since && look->since_ns != time)) {
@@ -49,8 +47,7 @@ std::vector<Looks::Stretch> Looks::stretches(std::uint64_t end, std::uint32_t th
   for (const auto& round : silence.rounds) {
     const Sample* best = nullptr;
     for (const Sample* look : round) {
-      const bool better = best == nullptr ||
-                          (look->python_stack != 0 && best->python_stack == 0) ||
+      const bool better = best == nullptr || (look->python_stack != 0 && best->python_stack == 0) ||
                           (look->thread_id == thread && best->thread_id != thread &&
                            (look->python_stack != 0 || best->python_stack == 0));
       if (better) best = look;

@@ -24,13 +24,15 @@ class Looks {
   // Each calls visit(look, from, until) for the part of [begin, end) that a look stands for.
   template <typename Visit>
   void seen(std::uint64_t begin, std::uint64_t end, Visit visit) const {
-    each(begin, begin, end, [](std::size_t, const Sample& look) { return look.time_ns; }, visit);
+    each(
+        begin, begin, end, [](std::size_t, const Sample& look) { return look.time_ns; }, visit);
   }
   // `silence`: when the silence began; looks from before it tell of another one.
   template <typename Visit>
   void standing(std::uint64_t begin, std::uint64_t end, std::uint64_t silence, Visit visit) const {
-    each(silence, begin, end, [this](std::size_t i, const Sample&) { return stands_until_[i]; },
-         visit);
+    each(
+        silence, begin, end, [this](std::size_t i, const Sample&) { return stands_until_[i]; },
+        visit);
   }
   // `thread`: the one whose call ends the silence.
   template <typename Visit>

@@ -57,10 +57,9 @@ std::string times(const ProcessReport& p) {
   for (const PartRow& part : rows_to_show(p.division)) {
     row((part.busy ? "busy: " : "idle: ") + part.title, part.ns, part.line);
   }
-  return markdown_table(
-      {p.has_steps() ? "where the time goes, per step" : "where the time goes", "ms", "share",
-       "most at"},
-      rows);
+  return markdown_table({p.has_steps() ? "where the time goes, per step" : "where the time goes",
+                         "ms", "share", "most at"},
+                        rows);
 }
 
 std::string kernels(const ProcessReport& p) {

@@ -59,8 +59,8 @@ std::string to_text(const Region& region) {
   }
   const auto [low, high] = std::minmax(after.line, before.line);
   if (low == high) return to_text(after);
-  return fmt::format("{}:{}-{}{} (after line {}, before line {})", source_name(after.file), low, high,
-                     after.function.empty() ? "" : " in " + after.function, after.line,
+  return fmt::format("{}:{}-{}{} (after line {}, before line {})", source_name(after.file), low,
+                     high, after.function.empty() ? "" : " in " + after.function, after.line,
                      before.line);
 }
 

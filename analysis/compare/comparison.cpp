@@ -118,8 +118,10 @@ const std::vector<Metric>& all_metrics() {
   static const std::vector<Metric> kMetrics = [] {
     std::vector<Metric> out = {
         {"step_time", "step (mean)", MetricKind::kTime, Statistic::kMean, Shown::kAlways, wall, 0},
-        {"step_median", "step (median)", MetricKind::kTime, Statistic::kMedian, Shown::kAlways, wall, 0},
-        {"gpu_busy", "GPU busy", MetricKind::kShare, Statistic::kMean, Shown::kAlways, busy_share, 0},
+        {"step_median", "step (median)", MetricKind::kTime, Statistic::kMedian, Shown::kAlways,
+         wall, 0},
+        {"gpu_busy", "GPU busy", MetricKind::kShare, Statistic::kMean, Shown::kAlways, busy_share,
+         0},
         {"busy", "busy", MetricKind::kTime, Statistic::kMean, Shown::kAlways, busy, 0},
         {"idle", "idle", MetricKind::kTime, Statistic::kMean, Shown::kAlways, idle, 0},
     };
@@ -134,7 +136,8 @@ const std::vector<Metric>& all_metrics() {
                      std::string(is_busy(p) ? "busy: " : "idle: ") + part_title(p),
                      MetricKind::kTime, Statistic::kMean, Shown::kWhereItMatters, part, i});
     }
-    out.push_back({"kernels", "kernels", MetricKind::kCount, Statistic::kMean, Shown::kAlways, kernels, 0});
+    out.push_back(
+        {"kernels", "kernels", MetricKind::kCount, Statistic::kMean, Shown::kAlways, kernels, 0});
     return out;
   }();
   return kMetrics;

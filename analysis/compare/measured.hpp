@@ -23,7 +23,7 @@ struct MeasuredStep {
   double wall = 0;
   double busy = 0;
   std::array<double, kIdleClasses> idle = {};  // by IdleClass; of recordings only
-  std::array<double, kParts> parts = {};        // by Part; of recordings only
+  std::array<double, kParts> parts = {};       // by Part; of recordings only
   double kernels = 0;
 };
 

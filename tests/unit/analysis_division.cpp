@@ -25,9 +25,9 @@ using recording::MemoryKind;
 using recording::WindowEvent;
 using testing::CallOptions;
 using testing::GapOptions;
-using testing::RecordingBuilder;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::RecordingBuilder;
 
 constexpr std::uint64_t kUs = 1'000, kMs = 1'000'000, kStart = RecordingBuilder::kStart;
 constexpr const char* kNccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL";
@@ -129,8 +129,8 @@ TEST_P(Random, AddsUpToTheWallTime) {
                b.copy(t, end, 4096, CopyDirection::kDeviceToHost, MemoryKind::kPinned, true, o));
           break;
         case 3:
-          work(Part::kCopyWithin, b.copy(t, end, 4096, CopyDirection::kDeviceToDevice,
-                                         MemoryKind::kDevice, true, o));
+          work(Part::kCopyWithin,
+               b.copy(t, end, 4096, CopyDirection::kDeviceToDevice, MemoryKind::kDevice, true, o));
           break;
         case 4:
           work(Part::kMemset, b.memset(t, end, 4096, o));
@@ -207,12 +207,12 @@ TEST(AnalysisDivision, CommunicationHasItsNames) {
        {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
         "void two_shot_all_reduce_kernel<float, 16, 8>(float**, long)",
-        "void vllm::cross_device_reduce_1stage<float, 2>(RankData*)",
-        "nvshmemi_proxy_kernel"}) {
+        "void vllm::cross_device_reduce_1stage<float, 2>(RankData*)", "nvshmemi_proxy_kernel"}) {
     EXPECT_TRUE(is_communication(name)) << name;
   }
-  for (const char* name : {"gemm", "void reduce_kernel<512, 1, ncclDevKernel>(int)",
-                           "my_ncclKernel_copy", "void at::native::vectorized_elementwise_kernel<4>()"}) {
+  for (const char* name :
+       {"gemm", "void reduce_kernel<512, 1, ncclDevKernel>(int)", "my_ncclKernel_copy",
+        "void at::native::vectorized_elementwise_kernel<4>()"}) {
     EXPECT_FALSE(is_communication(name)) << name;
   }
 }
@@ -237,7 +237,8 @@ TEST(AnalysisDivision, CommunicationIsTheTimeThatComputeDoesNotCover) {
   SessionReport session;
   session.processes.push_back(r);
   const std::string text = render_text(session, {});
-  EXPECT_THAT(text, HasSubstr(" communication                3.00  30.0 %  train.py:30 (backward)"));
+  EXPECT_THAT(text,
+              HasSubstr(" communication                3.00  30.0 %  train.py:30 (backward)"));
   EXPECT_THAT(text, HasSubstr("hidden under other work: communication 2.00 ms."));
 }
 
@@ -286,9 +287,9 @@ TEST(AnalysisDivision, InputByWhatTheLooksTell) {
   gil.state = 'S';
   gil.flags = recording::kGapInSystemCall | recording::kGapInterpreter;
   gil.system_call = 202;
-  EXPECT_NEAR(static_cast<double>(part(input_seen(gil, "/home/u/data.py", "load"),
-                                       Part::kInterpreter)),
-              20.0 * kMs, 0.1 * kMs);
+  EXPECT_NEAR(
+      static_cast<double>(part(input_seen(gil, "/home/u/data.py", "load"), Part::kInterpreter)),
+      20.0 * kMs, 0.1 * kMs);
 }
 
 TEST(AnalysisDivision, InputThatNobodyLookedAtIsSaidToBeSo) {
@@ -320,8 +321,8 @@ TEST(AnalysisDivision, InputByPyTorchsRange) {
   const char* several = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
   EXPECT_NEAR(static_cast<double>(part(with(single, 18 * kMs), Part::kLoading)), 20.0 * kMs,
               0.1 * kMs);
-  EXPECT_NEAR(static_cast<double>(part(with(several, 18 * kMs), Part::kLoaderWorkers)),
-              20.0 * kMs, 0.1 * kMs);
+  EXPECT_NEAR(static_cast<double>(part(with(several, 18 * kMs), Part::kLoaderWorkers)), 20.0 * kMs,
+              0.1 * kMs);
   // It ends early: what the host did for most of the time is not known.
   EXPECT_NEAR(static_cast<double>(part(with(single, 5 * kMs), Part::kHostAtStart)), 20.0 * kMs,
               0.1 * kMs);

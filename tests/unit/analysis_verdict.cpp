@@ -177,7 +177,8 @@ TEST(AnalysisVerdict, WhatFewStepsMeetIsToldOfThem) {
   });
   const Finding& f = finding(r, "synchronisation");
   EXPECT_EQ(f.dear_steps, 2u);
-  EXPECT_THAT(f.evidence, HasSubstr("Idle 120.2 ms in all (37.5 %; in 2 of 20 steps, up to 60.0 ms in one)"));
+  EXPECT_THAT(f.evidence,
+              HasSubstr("Idle 120.2 ms in all (37.5 %; in 2 of 20 steps, up to 60.0 ms in one)"));
   EXPECT_THAT(f.evidence, ::testing::Not(HasSubstr("median")));
 }
 
