@@ -62,5 +62,8 @@ class Observer {
 };
 
 inline std::atomic<Observer*> g_observer{nullptr};
+// Told of operations alone, and stays when the other goes: times of work that was asked for while
+// somebody watched may come to be known later (a large copy ends when this host has made it).
+inline std::atomic<Observer*> g_work_observer{nullptr};
 
 }  // namespace gpubusy::sim

@@ -15,7 +15,9 @@ std::uint32_t name_of(const Operation& operation, TruthLog& truth) {
 }  // namespace
 
 void report_operation(const Operation& o) noexcept {
-  if ((g_flags.load(std::memory_order_relaxed) & kTracing) == 0 || o.kind == OpKind::kEmpty) return;
+  // Work that was asked for while nobody watched has no correlation.
+  const bool tracing = (g_flags.load(std::memory_order_relaxed) & kTracing) != 0;
+  if (o.kind == OpKind::kEmpty || (!tracing && o.correlation == 0)) return;
   TruthLog& truth = simulation().truth;
   if (truth.enabled()) {
     truth.write(truth::Operation{truth::Kind::kOperation,
@@ -39,7 +41,7 @@ void report_operation(const Operation& o) noexcept {
                                  o.source_device,
                                  o.destination_device});
   }
-  if (Observer* observer = g_observer.load(std::memory_order_acquire)) {
+  if (Observer* observer = g_work_observer.load(std::memory_order_acquire)) {
     observer->on_operation(o);
   }
 }

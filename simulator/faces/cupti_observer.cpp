@@ -132,6 +132,7 @@ alignas(CuptiObserver) unsigned char g_storage[sizeof(CuptiObserver)];
 // start again there.
 void after_fork_in_child() {
   g_observer.store(nullptr);
+  g_work_observer.store(nullptr);
   t_open = {};
   t_in_client = 0;
   new (g_storage) CuptiObserver;
@@ -158,6 +159,7 @@ void update_observer() noexcept {
   std::lock_guard lock(o.update_lock);
   const bool wanted = o.activity.any_enabled() || o.subscribers.any_enabled();
   Simulation& s = simulation();
+  if (wanted) g_work_observer.store(&o, std::memory_order_release);
   g_observer.store(wanted ? &o : nullptr, std::memory_order_release);
   if (wanted) {
     g_flags.fetch_or(kTracing);

@@ -115,6 +115,30 @@ TEST_F(CuptiRecords, SerialisedKernelsAreOfTheirOwnKind) {
   EXPECT_EQ(Client::records<CUpti_ActivityKernel10>(CUPTI_ACTIVITY_KIND_KERNEL).size(), 1u);
 }
 
+// A large copy's times are known when this host has made it; its record was asked for when it was
+// submitted, and comes though nothing is enabled any more, as a kernel's that still runs.
+TEST_F(CuptiRecords, ACopyThatRunsWhileItsKindIsDisabledIsStillRecorded) {
+  constexpr std::size_t kBytes = 256 << 20;
+  void *pinned = nullptr, *device = nullptr;
+  ASSERT_CUDA(cudaMallocHost(&pinned, kBytes));
+  ASSERT_CUDA(cudaMalloc(&device, kBytes));
+  Client::enable({CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL});
+  ASSERT_CUDA(cudaMemcpyAsync(device, pinned, kBytes, cudaMemcpyHostToDevice, nullptr));
+  launch(sim_100us, nullptr);
+  ASSERT_CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMCPY));
+  ASSERT_CUPTI(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+  launch(sim_100us, nullptr);  // of nobody's
+  Client::synchronise_and_flush();
+  const auto copies = Client::copies();
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].bytes, kBytes);
+  EXPECT_LT(copies[0].start, copies[0].end);
+  ASSERT_EQ(Client::kernels().size(), 1u);
+  EXPECT_GE(Client::kernels()[0].start, copies[0].end);
+  ASSERT_CUDA(cudaFreeHost(pinned));
+  ASSERT_CUDA(cudaFree(device));
+}
+
 TEST_F(CuptiRecords, CopiesAndFills) {
   constexpr std::size_t kBytes = 1 << 20;
   void *pinned = nullptr, *device = nullptr, *other = nullptr;

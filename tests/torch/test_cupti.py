@@ -529,3 +529,44 @@ def test_wrong_clock_of_the_device(build_dir, clean_environment, tmp_path, progr
                             capture_output=True, text=True, check=True, env=clean_environment)
     coverage = json.loads(report.stdout)["processes"][0]["coverage"]
     assert coverage["device_work_timed"] == coverage["device_work_expected"] > 0
+
+
+# Copies that this host makes (and whose times are known when it has) run on behind the window's end.
+COPIES = """
+import sys, torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+host = torch.empty(64 << 20, dtype=torch.uint8).pin_memory()
+device = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+for _ in range(10):
+    x = torch.randn(64, 64, device="cuda")
+    device.copy_(host, non_blocking=True)
+    loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+    if sys.argv[1] == "sync":
+        torch.cuda.synchronize()
+print(loss.item())
+"""
+
+
+@pytest.mark.parametrize("how", ["sync", "ahead"])
+def test_work_in_flight_at_the_windows_end_is_timed(record, script, how):
+    run = record(["--wait", "2", "--warmup", "1", "--active", "4"],
+                 [sys.executable, script(COPIES), how])
+    assert run.result.returncode == 0, run.result.stderr
+    coverage = run.report["coverage"]
+    assert coverage["device_work_expected"] >= 4 * 8
+    assert coverage["device_work_timed"] == coverage["device_work_expected"], coverage
+    assert run.report["time_source"] == "cupti"
+    (row,) = [c for c in run.report["copies"] if c["host_memory"] == "Pinned" and c["direction"] == "HtoD"]
+    assert (row["count"], row["timed"]) == (4, 4)
+    # Of all ten copies those of the judged steps, 3 to 6.
+    size = 64 << 20
+    truly = sorted((o.start_ns, o.end_ns) for o in run.log.operations
+                   if o.copy_kind == "HtoD" and o.bytes == size)
+    assert len(truly) == 10
+    seen = sorted(round(e["dur"] * 1000) for e in run.events("gpu_memcpy") if e["args"]["bytes"] == size)
+    wanted = sorted(end - begin for begin, end in truly[3:7])
+    assert len(seen) == 4
+    assert all(abs(a - b) <= 2 * TOLERANCE_NS for a, b in zip(seen, wanted)), (seen, wanted)
