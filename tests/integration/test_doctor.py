@@ -2,8 +2,7 @@
 """`gpubusy doctor` on this machine, whatever it has."""
 
 import json
-import os
-import time
+import resource
 
 import pytest
 
@@ -24,9 +23,14 @@ def checks(result):
 
 
 def test_says_that_the_library_is_well_and_changes_nothing(gpubusy, run, tmp_path):
-    begin = time.monotonic()
+    def processor_seconds():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    begin = processor_seconds()
     found = checks(run([gpubusy, "doctor", "--json"]))
-    assert time.monotonic() - begin < 2 or os.getloadavg()[0] > 4
+    # Of its own time: how long it takes besides is the machine's.
+    assert processor_seconds() - begin < 2
     for check in ("library", "loading", "exports", "glibc", "settings", "output"):
         assert found[check]["status"] in ("ok", "warning"), found[check]
     version = run([gpubusy, "--version"]).stdout.split()[1]
@@ -50,8 +54,10 @@ def test_settings_are_judged_and_told_apart_from_loading(gpubusy, run):
     assert found["loading"]["status"] == "ok"
     found = checks(run([gpubusy, "doctor", "--json", "--step", "call:cudaGraphLunch"]))
     assert "call:cudaGraphLaunch" in found["settings"]["found"]
-    found = checks(run([gpubusy, "doctor", "--json", "-o", "no/such/parent"]))
+    found = checks(run([gpubusy, "doctor", "--json", "-o", "/dev/null/no/such/parent"]))
     assert found["output"]["status"] == "failure"
+    found = checks(run([gpubusy, "doctor", "--json", "-o", "no/such/parent"]))
+    assert found["output"]["status"] in ("ok", "warning")
 
 
 def test_command_is_judged_and_not_run(gpubusy, run, tmp_path, i386_program):

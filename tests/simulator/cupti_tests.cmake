@@ -5,9 +5,9 @@ if(NOT TARGET gpubusy_sim_cupti)
   return()
 endif()
 add_executable(gpubusy_sim_cupti_tests
-  cupti_buffers.cpp cupti_parameters.cpp cupti_records.cpp cupti_subscribers.cpp cupti_v2.cpp)
+  main.cpp cupti_buffers.cpp cupti_parameters.cpp cupti_records.cpp cupti_subscribers.cpp cupti_v2.cpp)
 target_link_libraries(gpubusy_sim_cupti_tests PRIVATE
-  gpubusy_sim_cupti GTest::gtest_main Threads::Threads ${CMAKE_DL_LIBS})
+  gpubusy_sim_cupti GTest::gtest Threads::Threads ${CMAKE_DL_LIBS})
 
 function(gpubusy_add_cupti_test name filter)
   set(options "")

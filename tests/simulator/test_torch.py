@@ -191,7 +191,8 @@ def copy(source):
 print(json.dumps([min(copy(s) for _ in range(4)) for s in (pinned, host)]))
 """)
     (call, event, total), (slow_call, slow_event, slow_total) = json.loads(run.stdout)
-    assert call < 2 and event >= 64 * 1.048576 / 50
+    # The call returns before the copy is over, however slow this host is at making it.
+    assert call < event and event >= 64 * 1.048576 / 50
     assert event <= total and slow_event <= slow_total
     assert slow_call >= 64 * 1.048576 / 8
     kinds = {o.source for o in run.log.operations if o.bytes == 64 << 20 and o.copy_kind == "HtoD"}

@@ -182,6 +182,18 @@ def make_fault_page():
     return address, make_new
 
 
+def kept_off_ms():
+    """What the threads of this process, gpubusy's with them, waited for a processor so far."""
+    waited = 0
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/schedstat") as file:
+                waited += int(file.read().split()[1])
+        except OSError:  # it has ended, or this kernel does not tell
+            pass
+    return waited / 1e6
+
+
 def main():
     model = torch.nn.Linear(64, 64).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -206,11 +218,12 @@ def main():
                 end = time.monotonic_ns()
                 work()
                 truth.append({"kind": kind, "line": at, "begin_ns": begin, "end_ns": end})
+        kept_off = kept_off_ms()
         print("done", torch.ones(1, device="cuda").sum().item())
         gaps.feeder.kill()
         gaps.loader._shutdown_workers()
     with open(sys.argv[1], "w") as out:
-        json.dump({"kinds": kinds, "gaps": truth}, out)
+        json.dump({"kinds": kinds, "gaps": truth, "kept_off_ms": kept_off}, out)
     sys.stdout.flush()
     os._exit(0)
 

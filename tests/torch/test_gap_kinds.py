@@ -53,10 +53,17 @@ def recorded(build_dir, tmp_path_factory):
     return truth, process, run.stderr
 
 
+def slack_ms(truth):
+    """While gpubusy's thread waits for a processor it cannot look, and while the program does it is not
+    where a look says that it is: on an idle machine some ms in all, and never all that is checked."""
+    return min(truth["kept_off_ms"], sum(g["end_ns"] - g["begin_ns"] for g in truth["gaps"]) / 4e6)
+
+
 def test_time_goes_to_the_right_line(recorded):
     truth, process, _ = recorded
     gaps = process["host_in_gaps"]
-    assert gaps["seen_ms"] >= 0.95 * gaps["total_ms"]
+    kept_off = slack_ms(truth)
+    assert gaps["seen_ms"] >= 0.95 * gaps["total_ms"] - kept_off
     really, found = collections.Counter(), collections.Counter()
     for gap in truth["gaps"]:
         really[gap["line"]] += (gap["end_ns"] - gap["begin_ns"]) / 1e6
@@ -64,11 +71,11 @@ def test_time_goes_to_the_right_line(recorded):
         if row["line"] and row["line"]["file"].endswith(PROGRAM.name):
             found[row["line"]["line"]] += row["total_ms"]
     right = sum(min(found[line], ms) for line, ms in really.items())
-    assert right >= 0.95 * sum(really.values()), (really, found)
+    assert right >= 0.95 * sum(really.values()) - kept_off, (really, found, kept_off)
     for line, ms in really.items():
         # A look stands for the time halfway to the next: 10 ms of each gap may be another line's.
-        assert found[line] >= 0.9 * ms - 10 * ROUNDS, (line, ms, found)
-        assert found[line] <= 1.1 * ms + 10 * ROUNDS, (line, ms, found)
+        assert found[line] >= 0.9 * ms - 10 * ROUNDS - kept_off, (line, ms, found, kept_off)
+        assert found[line] <= 1.1 * ms + 10 * ROUNDS + kept_off, (line, ms, found, kept_off)
 
 
 def test_time_goes_to_the_right_kind(recorded):
@@ -87,8 +94,9 @@ def test_time_goes_to_the_right_kind(recorded):
             seen["runs"] += 0  # on its way into the wait and out of it
         right = sum(seen[k] for k in expected)
         total = sum(seen.values())
-        assert right + ready >= 50 * ROUNDS, (kind, seen)
-        assert right >= 0.8 * total, (kind, seen)
+        slack = min(slack_ms(truth), 25 * ROUNDS)
+        assert right + ready >= 50 * ROUNDS - slack, (kind, seen, ready, slack)
+        assert right >= 0.8 * total - slack, (kind, seen, slack)
 
 
 def test_report_names_them(recorded):
