@@ -148,6 +148,15 @@ std::size_t length_of(std::string_view text) {
   return count;
 }
 
+std::string first_characters(const std::string& text, std::size_t count) {
+  std::size_t at = 0;
+  for (; at < text.size(); ++at) {
+    const bool starts = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+    if (starts && count-- == 0) break;
+  }
+  return text.substr(0, at);
+}
+
 std::string shorten(const std::string& text, std::size_t characters, bool ascii) {
   if (length_of(text) <= characters) return text;
   const std::string_view mark = ascii ? "..." : "…";

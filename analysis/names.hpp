@@ -41,6 +41,9 @@ std::string_view file_state_name(recording::FileState state);
 // A text cut to `characters`, its end replaced by "…" (ascii: "...").
 std::string shorten(const std::string& text, std::size_t characters, bool ascii);
 
+// The first `count` characters of a text.
+std::string first_characters(const std::string& text, std::size_t count);
+
 // Characters (code points) of valid UTF-8.
 std::size_t length_of(std::string_view text);
 

@@ -14,15 +14,6 @@ namespace {
 constexpr int kMinWidth = 60;
 constexpr std::size_t kLeastName = 24;  // of a table's first column, if its cells are that long
 
-std::string first_characters(const std::string& text, std::size_t count) {
-  std::size_t at = 0;
-  for (; at < text.size(); ++at) {
-    const bool starts = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
-    if (starts && count-- == 0) break;
-  }
-  return text.substr(0, at);
-}
-
 }  // namespace
 
 double ms(std::uint64_t ns) { return static_cast<double>(ns) / 1e6; }

@@ -14,6 +14,7 @@
 #include "analysis/stacks/folded.hpp"
 #include "analysis/stacks/operators.hpp"
 #include "analysis/stacks/pprof.hpp"
+#include "analysis/text_page.hpp"
 #include "analysis/trace_file.hpp"
 
 namespace gpubusy::analysis {
@@ -24,6 +25,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 constexpr std::size_t kMinWidth = 60;
+constexpr std::size_t kLeastName = 24;
 constexpr std::size_t kShownFrames = 16;  // of a stack, in text
 
 double ms(std::uint64_t ns) { return static_cast<double>(ns) / 1e6; }
@@ -131,7 +133,15 @@ class TablePage {
     }
     std::size_t used = 0;
     for (const std::size_t width : widths) used += width == 0 ? 0 : width + 2;
-    const std::size_t room = std::max<std::size_t>(width_ > used ? width_ - used : 0, 24);
+    // Where even a short name has no room, the columns that matter least go.
+    for (const char* name : {"allocs", "bytes", "syncs", "copies"}) {
+      for (std::size_t c = 0; c < all && used + kLeastName > width_; ++c) {
+        if (widths[c] == 0 || rows_.front().cells[c] != name) continue;
+        used -= widths[c] + 2;
+        widths[c] = 0;
+      }
+    }
+    const std::size_t room = std::max<std::size_t>(width_ > used ? width_ - used : 0, kLeastName);
     std::string out;
     for (const Row& row : rows_) {
       for (std::size_t c = 0; c < all; ++c) {
@@ -185,19 +195,24 @@ void add_text(std::string& out, Process& process, const CostTableOptions& option
   const CostTable table =
       make_table(r, process.judged, process.stacks, process.operators, options.by, options.top);
   if (!out.empty()) out += '\n';
-  out += fmt::format("gpubusy {} {}\n", text.ascii ? "|" : "·", printable(joined(r.command_line)));
-  if (r.rank >= 0) out += fmt::format("rank {}, ", r.rank);
+  const std::string title =
+      fmt::format("gpubusy {} {}", text.ascii ? "|" : "·", printable(joined(r.command_line)));
+  out += shorten(title, Page(text).width(), text.ascii) + '\n';
   const std::size_t steps = process.judged.selection.steps.size();
-  out += fmt::format("pid {} on {}: {} of {} ms", r.pid, printable(r.host),
-                     process.judged.selection.mode == StepMode::kSteps
-                         ? fmt::format("{} steps", steps)
-                         : std::string("no steps, the whole time"),
-                     milliseconds(table.wall_ns));
+  std::string second = r.rank >= 0 ? fmt::format("rank {}, ", r.rank) : "";
+  second += fmt::format("pid {} on {}: {} of {} ms", r.pid, printable(r.host),
+                        process.judged.selection.mode == StepMode::kSteps
+                            ? fmt::format("{} steps", steps)
+                            : std::string("no steps, the whole time"),
+                        milliseconds(table.wall_ns));
   if (process.judged.device >= 0) {
-    out += fmt::format(", of them {} ms GPU {} idle", milliseconds(table.total.idle_ns),
-                       process.judged.device);
+    second += fmt::format(", of them {} ms GPU {} idle", milliseconds(table.total.idle_ns),
+                          process.judged.device);
   }
-  out += "\n\n";
+  Page head(text);
+  head.wrapped("", second);
+  head.blank();
+  out += head.take();
   TablePage page(text, options.by);
   bool guessed = false;
   for (const CostRow& row : table.rows) {
@@ -212,23 +227,29 @@ void add_text(std::string& out, Process& process, const CostTableOptions& option
   total.wall_ns = table.wall_ns;
   page.add(cells_of(total, options.by), "total", {});
   out += page.text();
+  const auto note = [&](const std::string& words) {
+    Page wrapped(text);
+    wrapped.blank();
+    wrapped.wrapped("", words);
+    out += wrapped.take();
+  };
   const Coverage& coverage = process.judged.timeline.coverage;
   if (coverage.timed < coverage.expected) {
-    out += fmt::format(
-        "\n{} of {} pieces of device work in the recording have no time. Where these are of the judged "
-        "steps, device times are too low and idle times too high; the verdict tells.\n",
-        coverage.untimed(), coverage.expected);
+    note(fmt::format(
+        "{} of {} pieces of device work in the recording have no time. Where these are of the judged "
+        "steps, device times are too low and idle times too high; the verdict tells.",
+        coverage.untimed(), coverage.expected));
   }
   if (guessed && options.by == GroupBy::kOperator) {
-    out += fmt::format(
-        "\n?: a guess, the function of torch in whose Python frame the call was made: {}\n",
-        "of these calls no native stack was recorded, or it has no names.");
+    note(
+        "?: a guess, the function of torch in whose Python frame the call was made: of these calls no "
+        "native stack was recorded, or it has no names.");
   }
   if (guessed && options.by == GroupBy::kPhase) {
-    out += "\nEvaluation is a guess: a forward pass inside of a function named so.\n";
+    note("Evaluation is a guess: a forward pass inside of a function named so.");
   }
   for (const NameProblem& problem : process.names->problems()) {
-    if (problem.curable) out += fmt::format("\nNames: {}\n", printable(to_text(problem)));
+    if (problem.curable) note("Names: " + printable(to_text(problem)));
   }
 }
 

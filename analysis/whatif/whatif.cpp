@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "analysis/names.hpp"
 #include "analysis/report.hpp"
+#include "analysis/text_page.hpp"
 #include "analysis/whatif/gains.hpp"
 #include "analysis/whatif/model.hpp"
 
@@ -107,61 +109,69 @@ tl::expected<std::vector<Predictions>, std::string> predict(const Session& sessi
 }
 
 std::string render_text(const std::vector<Predictions>& predictions, const TextOptions& options) {
-  std::string out;
   if (predictions.empty()) return "Nothing to predict from: no CUDA call was recorded.\n";
   const bool any = std::any_of(predictions.begin(), predictions.end(),
                                [](const Predictions& p) { return p.error.empty(); });
   std::size_t without = 0;  // helpers beside a training; told one by one where there is nothing else
+  Page page(options);
+  bool first = true;
   for (const Predictions& p : predictions) {
     if (any && !p.error.empty()) {
       ++without;
       continue;
     }
-    if (!out.empty()) out += "\n";
+    if (!first) page.blank();
+    first = false;
     const std::string who =
         p.rank >= 0 ? fmt::format("rank {}, pid {}", p.rank, p.pid) : fmt::format("pid {}", p.pid);
     if (!p.error.empty()) {
-      out += fmt::format("{}: {}\n", who, p.error);
+      page.wrapped(who + ": ", printable(p.error));
       continue;
     }
-    out += fmt::format(
-        "{}: a step takes {:.2f} ms (mean of {}); the model, with nothing changed: {:.2f} ms\n",
-        who, p.step_ms, p.steps - 1, p.model_ms);
+    page.wrapped("", fmt::format("{}: a step takes {:.2f} ms (mean of {}); the model, with nothing "
+                                 "changed: {:.2f} ms",
+                                 who, p.step_ms, p.steps - 1, p.model_ms));
     if (p.rows.empty()) {
-      out += "  No finding calls for a change that can be predicted. Try --change.\n";
+      page.line("  No finding calls for a change that can be predicted. Try --change.");
       continue;
     }
+    constexpr std::size_t kNumbers = 53;  // columns of them
     std::size_t width = 6;
     for (const Prediction& row : p.rows) {
-      width = std::max(width, joined(row.changes, " + ").size());
+      width = std::max(width, length_of(printable(joined(row.changes, " + "))));
     }
-    width = std::min<std::size_t>(width, static_cast<std::size_t>(std::max(options.width, 60)) / 2);
-    out += fmt::format("  {:<{}}  {:>9}  {:>19}  {:>7}  {:>8}\n", "change", width, "step ms",
-                       "at least - at most", "faster", "GPU busy");
+    width = std::min(width, page.width() - kNumbers);
+    page.line(fmt::format("  {:<{}}  {:>9}  {:>19}  {:>7}  {:>8}", "change", width, "step ms",
+                          "at least - at most", "faster", "GPU busy"));
     for (const Prediction& row : p.rows) {
-      const std::string name = joined(row.changes, " + ");
-      if (name.size() > width) {
-        out += fmt::format("  {}\n  {:<{}}", name, "", width);
-      } else {
-        out += fmt::format("  {:<{}}", name, width);
+      const std::string name = printable(joined(row.changes, " + "));
+      std::string start = name + std::string(width - std::min(width, length_of(name)), ' ');
+      if (length_of(name) > width) {
+        page.wrapped("  ", name);
+        start = std::string(width, ' ');
       }
-      out += fmt::format("  {:>9.2f}  {:>19}  {:>7}  {:>7.1f}%\n", row.step_ms,
-                         fmt::format("{:.2f} - {:.2f}", row.low_ms, row.high_ms),
-                         row.step_ms > 0 ? fmt::format("{:.2f}x", p.step_ms / row.step_ms) : "?",
-                         row.gpu_busy * 100);
+      page.line(fmt::format(
+          "  {}  {:>9.2f}  {:>19}  {:>7}  {:>7.1f}%", start, row.step_ms,
+          fmt::format("{:.2f} - {:.2f}", row.low_ms, row.high_ms),
+          row.step_ms > 0 ? fmt::format("{:.2f}x", p.step_ms / row.step_ms) : "?",
+          row.gpu_busy * 100));
       for (std::size_t i = 0; i < row.touched.size(); ++i) {
         if (row.touched[i] == 0) {
-          out += fmt::format("    nothing in the recording is what {} changes\n", row.changes[i]);
+          page.wrapped("    ", fmt::format("nothing in the recording is what {} changes",
+                                           printable(row.changes[i])));
         }
       }
-      for (const std::string& text : row.assumed) out += fmt::format("    assumed: {}\n", text);
+      for (const std::string& text : row.assumed) {
+        page.wrapped("    assumed: ", printable(text));
+      }
     }
   }
   if (without > 0) {
-    out += fmt::format("\n{} more {} no steps to predict from.\n", without,
-                       without == 1 ? "process has" : "processes have");
+    page.blank();
+    page.line(fmt::format("{} more {} no steps to predict from.", without,
+                          without == 1 ? "process has" : "processes have"));
   }
-  return out;
+  return page.take();
 }
 
 std::string render_json(const std::vector<Predictions>& predictions) {

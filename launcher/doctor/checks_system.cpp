@@ -127,7 +127,7 @@ std::optional<Outcome> check_output(const Machine& m) {
   if (!m.measured.output_problem.empty()) {
     return Outcome{Status::kFailure, m.measured.output_problem,
                    "The launcher refuses to start the program then.",
-                   "Choose a directory that can be written, with -o DIR; its parent must exist."};
+                   "Choose a directory that can be written, with -o DIR."};
   }
   if (!m.measured.output_system) {
     return Outcome{Status::kUnknown, "the file system does not say what is free", "", ""};

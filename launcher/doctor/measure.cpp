@@ -178,7 +178,8 @@ void measure_output(const config::Config& config, bool has_output, Measured& out
     folder = expanded;
   }
   out.output = has_output ? folder.string() : "a new directory here";
-  if (has_output && !std::filesystem::exists(folder, error)) {
+  // What is missing will be made in the innermost directory that is there.
+  while (has_output && !std::filesystem::exists(folder, error)) {
     folder = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
   }
   if (!std::filesystem::is_directory(folder, error)) {

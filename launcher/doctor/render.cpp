@@ -45,9 +45,15 @@ void add_wrapped(std::string& out, std::size_t indent, const std::string& text, 
   bool first = true;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
+    std::string word = text.substr(at, end - at);
     at = end + 1;
-    const std::size_t length = analysis::length_of(word);
+    std::size_t length = analysis::length_of(word);
+    if (const std::size_t room = width - indent; length > room) {  // a path
+      const std::string head = analysis::first_characters(word, room);
+      at = end - (word.size() - head.size());
+      word = head;
+      length = room;
+    }
     if (!first && column + 1 + length > width) {
       out += "\n" + std::string(indent, ' ');
       column = indent;
@@ -98,8 +104,12 @@ std::string render_text(const std::vector<Result>& results, const analysis::Text
       fmt::format("{}, {}, {} not known", count(failures, "failure", "failures"),
                   count(warnings, "warning", "warnings"), unknown);
   out += '\n';
-  out += failures == 0 ? styled("1;32", "A recording will work here") + " (" + rest + ").\n"
-                       : styled("1;31", "A recording will not work here") + " (" + rest + ").\n";
+  const std::string verdict =
+      failures == 0 ? "A recording will work here" : "A recording will not work here";
+  out += styled(failures == 0 ? "1;32" : "1;31", verdict);
+  // Beside it, or below.
+  out += verdict.size() + rest.size() + 4 <= width ? " " : "\n";
+  out += "(" + rest + ").\n";
   return out;
 }
 
