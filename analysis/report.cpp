@@ -286,21 +286,26 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
 void warn_about_times(ProcessReport& report) {
   auto& out = report.warnings;
   const Coverage& c = report.coverage;
+  std::string why;
+  const auto add = [&](std::uint64_t n, const char* text) {
+    if (n) why += fmt::format("{}{} {}", why.empty() ? "" : ", ", n, text);
+  };
+  add(c.untimed_capture, "during a graph capture");
+  add(c.untimed_limit, "beyond the timer limit");
+  add(c.untimed_pending, "not yet collected");
+  add(c.untimed_failed, "without a context or refused by the driver");
+  add(c.untimed_off, "not asked for");
+  const bool off = std::find(report.settings.begin(), report.settings.end(),
+                             "GPUBUSY_DEVICE_TIME=off") != report.settings.end();
   if (c.expected > 0 && c.timed == 0) {
     out.push_back(fmt::format(
-        "No device time was measured (0 of {} pieces of work): whether the GPU is busy is not "
+        "No device time was measured (0 of {} pieces of work{}): whether the GPU is busy is not "
         "known.",
-        c.expected));
+        c.expected,
+        off           ? "; --device-time is off"
+        : why.empty() ? std::string()
+                      : "; " + why));
   } else if (c.untimed() > 0) {
-    std::string why;
-    const auto add = [&](std::uint64_t n, const char* text) {
-      if (n) why += fmt::format("{}{} {}", why.empty() ? "" : ", ", n, text);
-    };
-    add(c.untimed_capture, "during a graph capture");
-    add(c.untimed_limit, "beyond the timer limit");
-    add(c.untimed_pending, "not yet collected");
-    add(c.untimed_failed, "without a context or refused by the driver");
-    add(c.untimed_off, "not asked for");
     out.push_back(fmt::format("{} of {} pieces of device work have no time ({}).", c.untimed(),
                               c.expected, why));
   }
@@ -330,6 +335,7 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   report.rank = recording.rank;
   report.world_size = recording.world_size;
   report.local_rank = recording.local_rank;
+  report.run = recording.run;
   report.state = recording.state;
   report.calls = recording.calls.size();
   report.lost_records = recording.lost_records;

@@ -63,6 +63,7 @@ struct ProcessReport {
   std::string path, host, executable, command, library_version;
   std::uint32_t pid = 0, parent_pid = 0;
   int rank = -1, world_size = -1, local_rank = -1;
+  std::uint64_t run = 0;  // of the launcher; 0: of none
   recording::FileState state = recording::FileState::kOpen;
 
   // what was seen, and what was not

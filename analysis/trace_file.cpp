@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
+
+#include "analysis/names.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -118,15 +121,42 @@ tl::expected<std::string, recording::Error> TraceFile::replace(const std::string
   return path;
 }
 
-std::string worker_name(const recording::Recording& recording) {
-  std::string host;  // letters of any script stay
-  for (const char c : recording.host) {
+namespace {
+
+// Without what would part the name of a trace in another way; letters of any script stay.
+std::string name_part(std::string_view text) {
+  std::string part;
+  for (const char c : text) {
     const auto u = static_cast<unsigned char>(c);
     const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                       c == '-' || c == '_' || u >= 0x80;
-    host += good ? c : '_';
+    part += good ? c : '_';
   }
-  return fmt::format("{}_{}", host.empty() ? "host" : host.substr(0, 64), recording.pid);
+  return part;
+}
+
+// "resnet50_nw0" of "resnet50_nw0.1623143089861.pt.trace.json.gz": without the time, too.
+std::string_view name_of_trace(std::string_view path) {
+  std::string_view name = file_name(path);
+  for (const std::string_view end : {".gz", ".json", ".trace", ".pt"}) {
+    if (name.ends_with(end)) name.remove_suffix(end.size());
+  }
+  const std::size_t dot = name.rfind('.');
+  const bool has_time = dot != name.npos && dot > 0 && dot + 1 < name.size() &&
+                        name.find_first_not_of("0123456789", dot + 1) == name.npos;
+  return has_time ? name.substr(0, dot) : name;
+}
+
+}  // namespace
+
+std::string worker_name(const recording::Recording& recording) {
+  constexpr std::size_t kMost = 64;
+  if (recording.from_trace) {  // it knows no host, and of the process often no more than 0
+    const std::string name = name_part(name_of_trace(recording.path)).substr(0, 2 * kMost);
+    if (!name.empty()) return name;
+  }
+  const std::string host = name_part(recording.host);
+  return fmt::format("{}_{}", host.empty() ? "host" : host.substr(0, kMost), recording.pid);
 }
 
 tl::expected<std::string, recording::Error> directory_for(const recording::Session& session,

@@ -46,8 +46,8 @@ class TraceFile {
   std::uint64_t bytes_ = 0;
 };
 
-// "<host>_<pid>": how the files of a process begin. The host has no dots: TensorBoard takes what is
-// behind one for a time.
+// "<host>_<pid>", of an imported trace its own name: how the files of a process begin. It has no
+// dots: TensorBoard takes what is behind one for a time.
 std::string worker_name(const recording::Recording& recording);
 
 // The directory for the files of a session: `wanted`, or where the recordings are if that is empty.

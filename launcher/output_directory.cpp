@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "launcher/environment.hpp"
 
@@ -53,12 +54,33 @@ std::string try_out(const std::string& path) {
   return {};
 }
 
+// As mkdir -p. What it made is in `made`, outermost first, also where it fails; 0 or an errno.
+int make_directories(const std::string& path, std::vector<std::string>& made) {
+  for (std::size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
+    const std::string part = path.substr(0, at);
+    if (mkdir(part.c_str(), 0777) == 0) {
+      made.push_back(part);
+    } else if (errno != EEXIST) {
+      // Above the first one that is missing there may be one that nobody may write to.
+      struct stat info {};
+      const int error = errno;
+      if (stat(part.c_str(), &info) != 0) return error;
+    }
+    if (at == std::string::npos) return 0;
+  }
+}
+
 }  // namespace
+
+void remove_made(const OutputDirectory& output) {
+  for (auto it = output.made.rbegin(); it != output.made.rend(); ++it) rmdir(it->c_str());
+}
 
 tl::expected<OutputDirectory, std::string> prepare_output(const config::Config& config,
                                                           bool has_output) {
   OutputDirectory out;
   std::string name;
+  std::vector<std::string>& made = out.made;
   if (has_output) {
     char expanded[config::kTextMax];
     config::Problem problem{};
@@ -66,20 +88,18 @@ tl::expected<OutputDirectory, std::string> prepare_output(const config::Config& 
       return tl::unexpected(std::string(problem.text));
     }
     name = expanded;
-    if (mkdir(name.c_str(), 0777) == 0) {
-      out.made = true;
-    } else if (errno != EEXIST) {
-      return tl::unexpected(fmt::format("cannot make output directory '{}': {}{}", name,
-                                        error_text(errno),
-                                        errno == ENOENT ? " (its parent must exist)" : ""));
+    if (const int error = make_directories(name, made); error != 0) {
+      remove_made(out);
+      return tl::unexpected(
+          fmt::format("cannot make output directory '{}': {}", name, error_text(error)));
     }
   } else {
     out.named_by_us = true;
     const std::string base = default_name();
-    for (int i = 0; !out.made; ++i) {
+    for (int i = 0; made.empty(); ++i) {
       name = i == 0 ? base : fmt::format("{}-{}", base, i);
       if (mkdir(name.c_str(), 0777) == 0) {
-        out.made = true;
+        made.push_back(name);
       } else if (errno != EEXIST || i >= 1000) {
         return tl::unexpected(
             fmt::format("cannot make output directory '{}' here: {} (choose one "
@@ -92,9 +112,12 @@ tl::expected<OutputDirectory, std::string> prepare_output(const config::Config& 
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::canonical(name, error);
   if (error) {
+    remove_made(out);
     return tl::unexpected(fmt::format("output directory '{}': {}", name, error.message()));
   }
   out.path = absolute.string();
+  // The launcher may be asked for them from elsewhere.
+  for (std::string& part : made) part = std::filesystem::canonical(part, error).string();
   std::string problem;
   if (!std::filesystem::is_directory(absolute, error)) {
     problem = fmt::format("output '{}' is not a directory", name);
@@ -104,7 +127,7 @@ tl::expected<OutputDirectory, std::string> prepare_output(const config::Config& 
     problem = try_out(out.path);
   }
   if (!problem.empty()) {
-    if (out.made) rmdir(out.path.c_str());
+    remove_made(out);
     return tl::unexpected(problem);
   }
   return out;

@@ -202,7 +202,7 @@ int run_command(const CommandLine& line) {
   const auto output = prepare_output(line.config, line.has_output);
   if (!output) return refuse(output.error());
   const auto undo = [&] {
-    if (output->made) rmdir(output->path.c_str());
+    remove_made(*output);
   };
 
   const PreloadCheck check = check_preload(line.command, library);
@@ -256,7 +256,7 @@ int run_command(const CommandLine& line) {
                     output->path));
   }
   // Empty: nothing was recorded. A directory that the user named stays.
-  if (output->made && output->named_by_us && check_ins.alive.empty()) {
+  if (!output->made.empty() && output->named_by_us && check_ins.alive.empty()) {
     rmdir(output->path.c_str());
   }
   end_as_child(child.status);

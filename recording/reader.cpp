@@ -766,6 +766,7 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
   number(offsetof(FileHeader, rank), recording.rank);
   number(offsetof(FileHeader, world_size), recording.world_size);
   number(offsetof(FileHeader, local_rank), recording.local_rank);
+  number(offsetof(FileHeader, run), recording.run);
   number(offsetof(FileHeader, state), state);
   number(offsetof(FileHeader, end_ns), recording.end_ns);
   number(offsetof(FileHeader, lost_records), lost);

@@ -157,6 +157,7 @@ struct Recording {
   bool from_trace = false;  // made of a trace (analysis/trace_import): steps are what it had marked
   std::uint32_t version = 0, pid = 0, parent_pid = 0;
   int rank = -1, world_size = -1, local_rank = -1;
+  std::uint64_t run = 0;  // of the launcher (FileHeader::run); 0: of none
   FileState state = FileState::kOpen;
   std::uint64_t start_ns = 0, start_unix_ns = 0, end_ns = 0;
   std::uint64_t lost_records = 0, steps_seen = 0;

@@ -346,7 +346,9 @@ BAD_OPTIONS = [
     (["--output", ""], "--output=''"),
     (["--output", "a%z"], "a%z"),
     (["--output", "%q{GPUBUSY_TEST_NOT_SET}"], "GPUBUSY_TEST_NOT_SET"),
-    (["--output", "missing/parent"], "its parent must exist"),
+    (["--output", "/dev/null/parent"], "/dev/null/parent"),
+    (["--output", "/proc/missing/parent"], "/proc/missing/parent"),
+    (["--output", "made/" + "x" * 300], "cannot make output directory 'made/xxx"),
     (["--output", "/dev/null"], "not a directory"),
     (["--output", "/proc"], "/proc"),
     (["--report", "missing/report.txt"], "missing/report.txt"),
@@ -450,6 +452,16 @@ def test_output_directories_of_any_name(gpubusy, run, tmp_path, cuda_program, na
     result = run([gpubusy, f"--output={name}", *cuda_program])
     assert result.returncode == 3, result.stderr
     assert len(list((tmp_path / name.replace("%%", "%")).glob("*.gpubusy"))) == 1, result.stderr
+
+
+def test_parents_of_an_output_directory_are_made(gpubusy, run, tmp_path, cuda_program):
+    """As without the launcher."""
+    result = run([gpubusy, "-q", "-o", "new/deeper/out", *cuda_program])
+    assert result.returncode == 3, result.stderr
+    assert list((tmp_path / "new" / "deeper" / "out").glob("*.gpubusy"))
+    (tmp_path / "file").write_text("")
+    refused = run([gpubusy, "-o", "file/out", *cuda_program])
+    assert refused.returncode == 125 and "cannot make output directory 'file/out'" in refused.stderr
 
 
 def test_output_pattern(gpubusy, run, tmp_path, cuda_program):

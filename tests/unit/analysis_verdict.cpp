@@ -304,6 +304,9 @@ TEST(AnalysisVerdict, SaysWhatWasNotSeen) {
   EXPECT_THAT(all_warnings(r), HasSubstr("No device time was measured (0 of 1"));
   EXPECT_FALSE(r.has_device_times());
   EXPECT_THAT(r.findings, IsEmpty());
+  open.setting("GPUBUSY_DEVICE_TIME=off");
+  EXPECT_THAT(all_warnings(report_of(open.read())),
+              HasSubstr("(0 of 1 pieces of work; --device-time is off)"));
 
   recording::Session session;
   session.processes.push_back(RecordingBuilder().read());
