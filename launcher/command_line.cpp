@@ -190,17 +190,43 @@ std::string what_does_not_fit(const CommandLine& line, bool has_top, bool has_we
   return {};
 }
 
+// compare BEFORE AFTER, compare BEFORE… -- AFTER…; `separated`: a -- stood between.
+tl::expected<void, std::string> split_sides(CommandLine& line, bool separated) {
+  if (!separated && line.paths.size() == 2) {
+    line.after = {line.paths[1]};
+    line.paths.pop_back();
+  }
+  if (!line.paths.empty() && !line.after.empty()) return {};
+  if (separated) {
+    return tl::unexpected(
+        std::string("compare needs runs on both sides of --: compare BEFORE... -- AFTER..."));
+  }
+  return tl::unexpected(
+      fmt::format("compare needs two directories or files of a recording, {} given{}",
+                  line.paths.size(),
+                  line.paths.size() > 2 ? "; of several runs: compare BEFORE... -- AFTER..." : ""));
+}
+
 tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arguments arguments,
                                                            std::string_view word) {
-  bool has_top = false, has_weight = false;
+  bool has_top = false, has_weight = false, separated = false;
   while (!arguments.at_end()) {
     if (!is_option(arguments.peek())) {
-      line.paths.push_back(arguments.peek());
+      (separated ? line.after : line.paths).push_back(arguments.peek());
       arguments.skip();
       continue;
     }
     if (arguments.peek() == "--") {
       arguments.skip();
+      // Behind the first run it parts the sides; else, and the second time, it ends the options.
+      if (line.action == Action::kCompare && !line.paths.empty() && !separated) {
+        separated = true;
+        continue;
+      }
+      if (separated) {
+        for (std::string& path : arguments.rest()) line.after.push_back(std::move(path));
+        break;
+      }
       for (std::string& path : arguments.rest()) line.paths.push_back(std::move(path));
       break;
     }
@@ -295,11 +321,13 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
   if (std::string problem = what_does_not_fit(line, has_top, has_weight); !problem.empty()) {
     return tl::unexpected(std::move(problem));
   }
-  const std::size_t wanted = line.action == Action::kCompare ? 2 : 1;
-  if (line.paths.size() != wanted) {
-    return tl::unexpected(fmt::format(
-        "{} needs {} of a recording, {} given", word,
-        wanted == 1 ? "one directory or file" : "two directories or files", line.paths.size()));
+  if (line.action == Action::kCompare) {
+    if (auto split = split_sides(line, separated); !split) {
+      return tl::unexpected(std::move(split).error());
+    }
+  } else if (line.paths.size() != 1) {
+    return tl::unexpected(fmt::format("{} needs one directory or file of a recording, {} given",
+                                      word, line.paths.size()));
   }
   if (line.json && line.markdown) {
     return tl::unexpected(std::string("--json and --markdown: one of them"));
@@ -515,6 +543,7 @@ std::string help_text() {
       "  gpubusy export DIR [-o DIR] [--no-compress] [--prelude] [--window N[..M]]\n"
       "  gpubusy export DIR --format folded|pprof [--weight WHAT] [-o DIR]\n"
       "  gpubusy compare BEFORE AFTER [--fail-if CONDITION]... [--json | --markdown]\n"
+      "  gpubusy compare BEFORE... -- AFTER... [--fail-if CONDITION]...\n"
       "  gpubusy whatif DIR [--change CHANGE]... [--together] [--json]\n"
       "  gpubusy doctor [options] [--json] [--] [command [arguments...]]\n"
       "\n"

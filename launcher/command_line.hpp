@@ -54,7 +54,8 @@ struct CommandLine {
 
   std::vector<std::string> command;     // kRun, kDoctor
   std::string settings_problem;         // kDoctor: what kRun would refuse
-  std::vector<std::string> paths;       // kReport, kExport, kCompare, kWhatIf
+  std::vector<std::string> paths;       // kReport, kExport, kWhatIf; kCompare: runs before
+  std::vector<std::string> after;       // kCompare: runs after
   std::optional<analysis::GroupBy> by;  // kReport; none: the verdict
   std::uint64_t top = 20;               // kReport; rows of a table, 0: all
   ExportFormat format = ExportFormat::kTrace;                         // kExport

@@ -6,12 +6,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "analysis/api.hpp"
 #include "analysis/compare/comparison.hpp"
 #include "analysis/report.hpp"
 #include "analysis/stacks/stack_report.hpp"
+#include "analysis/trace_import/kineto.hpp"
 #include "analysis/whatif/whatif.hpp"
 #include "launcher/commands.hpp"
 #include "launcher/terminal.hpp"
@@ -34,19 +38,69 @@ tl::expected<recording::Session, int> load(const std::string& path) {
   return std::move(*session);
 }
 
-// Recordings, or traces.
-tl::expected<analysis::MeasuredRun, int> load_run(const std::string& path) {
-  if (!analysis::is_trace_path(path)) {
+bool holds_files_of_runs(const std::filesystem::path& directory) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.ends_with(".gpubusy") || analysis::is_trace_name(name)) return true;
+  }
+  return false;
+}
+
+// A directory without recordings may hold directories of runs; else the path itself.
+std::vector<std::string> runs_in(const std::string& path) {
+  std::vector<std::string> runs;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error) && !holds_files_of_runs(path)) {
+    for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end;
+         entry.increment(error)) {
+      std::error_code ignored;
+      if (entry->is_directory(ignored) && holds_files_of_runs(entry->path())) {
+        runs.push_back(entry->path().string());
+      }
+    }
+    std::sort(runs.begin(), runs.end());
+  }
+  if (runs.empty()) runs.push_back(path);
+  return runs;
+}
+
+// Recordings, or traces: one run, or several that share a directory.
+tl::expected<std::vector<analysis::MeasuredRun>, int> load_runs(const std::string& path) {
+  std::vector<analysis::MeasuredRun> runs;
+  if (analysis::is_trace_path(path)) {
+    auto run = analysis::load_traces(path);
+    if (!run) {
+      say(run.error().message);
+      return tl::unexpected(kExitNothing);
+    }
+    runs.push_back(std::move(*run));
+  } else {
     const auto session = load(path);
     if (!session) return tl::unexpected(session.error());
-    return analysis::measured_of(analysis::analyse(*session));
+    runs = analysis::split_by_run(analysis::measured_of(analysis::analyse(*session)));
   }
-  auto run = analysis::load_traces(path);
-  if (!run) {
-    say(run.error().message);
+  std::erase_if(runs, analysis::is_empty);
+  if (runs.empty()) {
+    say(fmt::format("nothing to compare in '{}': it has no step and no work of a device", path));
     return tl::unexpected(kExitNothing);
   }
-  return std::move(*run);
+  return runs;
+}
+
+// All runs of a side.
+tl::expected<std::vector<analysis::MeasuredRun>, int> load_side(
+    const std::vector<std::string>& paths) {
+  std::vector<analysis::MeasuredRun> side;
+  for (const std::string& given : paths) {
+    for (const std::string& path : runs_in(given)) {
+      auto runs = load_runs(path);
+      if (!runs) return tl::unexpected(runs.error());
+      std::move(runs->begin(), runs->end(), std::back_inserter(side));
+    }
+  }
+  return side;
 }
 
 int print(const CommandLine& line, const std::string& text) {
@@ -127,9 +181,9 @@ int compare_command(const CommandLine& line) {
     }
     conditions.push_back(std::move(*condition));
   }
-  const auto before = load_run(line.paths[0]);
+  const auto before = load_side(line.paths);
   if (!before) return before.error();
-  const auto after = load_run(line.paths[1]);
+  const auto after = load_side(line.after);
   if (!after) return after.error();
   const analysis::Comparison comparison =
       analysis::compare(*before, *after, conditions, line.strict);
@@ -138,7 +192,8 @@ int compare_command(const CommandLine& line) {
                   : line.markdown ? analysis::render_markdown(comparison)
                                   : analysis::render_text(comparison, options_for(line)));
   if (printed != 0) return printed;
-  return comparison.failed ? kExitWorse : 0;
+  if (comparison.failed) return kExitWorse;
+  return comparison.pairs.empty() ? kExitNothing : 0;
 }
 
 int whatif_command(const CommandLine& line) {

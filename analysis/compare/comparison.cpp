@@ -71,7 +71,7 @@ bool would_do(const Condition& c, double change) {
 ConditionResult judge(const Condition& c, const Pair& pair) {
   ConditionResult out;
   out.condition = c.text;
-  out.process = process_name(pair.after);
+  out.process = process_name(pair.after.front());
   const MetricChange& m = pair.changes[c.metric];
   if (!m.known() || (c.relative && !m.relative())) {
     out.judgement = Judgement::kUnknown;
@@ -88,26 +88,95 @@ ConditionResult judge(const Condition& c, const Pair& pair) {
   return out;
 }
 
-std::vector<MetricChange> changes_of(const MeasuredProcess& before, const MeasuredProcess& after) {
+std::optional<double> mean_of(const Values& values) {
+  if (values.empty()) return std::nullopt;
+  return value_of(values, Statistic::kMean);
+}
+
+bool have_no_steps(const std::vector<MeasuredProcess>& runs) {
+  return std::all_of(runs.begin(), runs.end(),
+                     [](const MeasuredProcess& p) { return p.steps.empty(); });
+}
+
+std::vector<MetricChange> changes_of(const Pair& pair) {
   std::vector<MetricChange> out;
   const auto& metrics = all_metrics();
+  const bool of_whole = have_no_steps(pair.before) && have_no_steps(pair.after);
   for (std::size_t i = 0; i < metrics.size(); ++i) {
+    const Metric& metric = metrics[i];
     MetricChange change;
     change.metric = i;
-    const Values a = metrics[i].values(before, metrics[i].argument);
-    const Values b = metrics[i].values(after, metrics[i].argument);
-    if (!a.empty()) change.before = value_of(a, metrics[i].statistic);
-    if (!b.empty()) change.after = value_of(b, metrics[i].statistic);
-    if (metrics[i].kind == MetricKind::kShare && before.steps.empty() && after.steps.empty()) {
-      if (before.has_times) change.before = before.whole_busy_share;
-      if (after.has_times) change.after = after.whole_busy_share;
-      if (change.known()) change.difference.change = *change.after - *change.before;
-    } else if (change.known()) {
-      change.difference = difference(a, b, metrics[i].statistic);
+    const auto by_run = [&](const std::vector<MeasuredProcess>& runs, Values& values) {
+      Values series;
+      for (const MeasuredProcess& p : runs) {
+        series = metric.values(p, metric.argument);
+        if (!series.empty()) {
+          values.push_back(value_of(series, metric.statistic));
+        } else if (of_whole && metric.kind == MetricKind::kShare && p.has_times) {
+          values.push_back(p.whole_busy_share);
+        }
+      }
+      return series;  // of the only run, where there is one
+    };
+    const Values a = by_run(pair.before, change.before_runs);
+    const Values b = by_run(pair.after, change.after_runs);
+    change.before = mean_of(change.before_runs);
+    change.after = mean_of(change.after_runs);
+    if (change.known()) {
+      change.difference = pair.has_repeats() || of_whole
+                              ? difference_of_runs(change.before_runs, change.after_runs)
+                              : difference(a, b, metric.statistic);
       // Nothing becomes less than 0.
       change.difference.low = std::max(change.difference.low, -*change.before);
     }
-    out.push_back(change);
+    out.push_back(std::move(change));
+  }
+  return out;
+}
+
+// By rank; then by the same command, in order; then in order. For each of `before` the index of its
+// partner, or the number of `after`.
+std::vector<std::size_t> partners(const std::vector<MeasuredProcess>& before,
+                                  const std::vector<MeasuredProcess>& after) {
+  std::vector<bool> used(after.size());
+  std::vector<std::size_t> partner(before.size(), after.size());
+  const auto match = [&](auto&& fits) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      for (std::size_t j = 0; j < used.size() && partner[i] == used.size(); ++j) {
+        if (used[j] || !fits(before[i], after[j])) continue;
+        partner[i] = j;
+        used[j] = true;
+      }
+    }
+  };
+  using Process = MeasuredProcess;
+  match([](const Process& a, const Process& b) { return a.rank >= 0 && a.rank == b.rank; });
+  const auto no_ranks = [](const Process& a, const Process& b) { return a.rank < 0 || b.rank < 0; };
+  match(
+      [&](const Process& a, const Process& b) { return no_ranks(a, b) && a.command == b.command; });
+  match(no_ranks);
+  return partner;
+}
+
+// The processes of the first run, each with its counterparts in the others.
+using Repeats = std::vector<std::vector<MeasuredProcess>>;
+
+Repeats repeats_of(const std::vector<MeasuredRun>& runs, std::vector<std::string>& without) {
+  Repeats out;
+  const std::vector<MeasuredProcess>& first = runs.front().processes;
+  for (const MeasuredProcess& process : first) out.push_back({process});
+  for (std::size_t run = 1; run < runs.size(); ++run) {
+    const std::vector<MeasuredProcess>& processes = runs[run].processes;
+    std::vector<bool> used(processes.size());
+    const std::vector<std::size_t> partner = partners(first, processes);
+    for (std::size_t i = 0; i < partner.size(); ++i) {
+      if (partner[i] == processes.size()) continue;
+      out[i].push_back(processes[partner[i]]);
+      used[partner[i]] = true;
+    }
+    for (std::size_t j = 0; j < used.size(); ++j) {
+      if (!used[j]) without.push_back(process_name(processes[j]));
+    }
   }
   return out;
 }
@@ -228,39 +297,27 @@ const char* judgement_id(Judgement judgement) {
   return "not_known";
 }
 
-Comparison compare(const MeasuredRun& before, const MeasuredRun& after,
+Comparison compare(const std::vector<MeasuredRun>& before, const std::vector<MeasuredRun>& after,
                    const std::vector<Condition>& conditions, bool strict) {
   Comparison out;
-  out.before = before.path;
-  out.after = after.path;
-  std::vector<bool> used(after.processes.size());
-  std::vector<std::size_t> partner(before.processes.size(), after.processes.size());
-  // By rank; then by the same command, in order; then in order.
-  const auto match = [&](auto&& fits) {
-    for (std::size_t i = 0; i < before.processes.size(); ++i) {
-      for (std::size_t j = 0; j < used.size() && partner[i] == used.size(); ++j) {
-        if (used[j] || !fits(before.processes[i], after.processes[j])) continue;
-        partner[i] = j;
-        used[j] = true;
-      }
-    }
-  };
-  using Process = MeasuredProcess;
-  match([](const Process& a, const Process& b) { return a.rank >= 0 && a.rank == b.rank; });
-  const auto no_ranks = [](const Process& a, const Process& b) { return a.rank < 0 || b.rank < 0; };
-  match(
-      [&](const Process& a, const Process& b) { return no_ranks(a, b) && a.command == b.command; });
-  match(no_ranks);
+  for (const MeasuredRun& run : before) out.before.push_back(run.path);
+  for (const MeasuredRun& run : after) out.after.push_back(run.path);
+  const Repeats a = repeats_of(before, out.only_before), b = repeats_of(after, out.only_after);
+  std::vector<bool> used(b.size());
+  const std::vector<std::size_t> partner =
+      partners(before.front().processes, after.front().processes);
   for (std::size_t i = 0; i < partner.size(); ++i) {
     if (partner[i] == used.size()) {
-      out.only_before.push_back(process_name(before.processes[i]));
+      out.only_before.push_back(process_name(a[i].front()));
       continue;
     }
-    const Process &a = before.processes[i], &b = after.processes[partner[i]];
-    out.pairs.push_back({a, b, changes_of(a, b)});
+    used[partner[i]] = true;
+    Pair pair{a[i], b[partner[i]], {}};
+    pair.changes = changes_of(pair);
+    out.pairs.push_back(std::move(pair));
   }
   for (std::size_t j = 0; j < used.size(); ++j) {
-    if (!used[j]) out.only_after.push_back(process_name(after.processes[j]));
+    if (!used[j]) out.only_after.push_back(process_name(b[j].front()));
   }
   for (const Condition& condition : conditions) {
     for (const Pair& pair : out.pairs) {

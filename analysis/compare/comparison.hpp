@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two runs side by side, process by process, and whether conditions on the change hold. Every value
-// is per step; where a run has no steps, only the busy share of the whole is compared, with that of
-// a run that has none either. Times in ms. Thread-safe: pure functions.
+// Runs side by side, process by process, and whether conditions on the change hold. Each side may
+// have several runs: then a value is the mean over its runs, and noise what runs of a side differ
+// by. Every value is per step; where a run has no steps, only the busy share of the whole is
+// compared, with that of a run that has none either. Times in ms. Thread-safe: pure functions.
 #pragma once
 
 #include <optional>
@@ -49,14 +50,16 @@ tl::expected<Condition, std::string> parse_condition(const std::string& text);
 struct MetricChange {
   std::size_t metric = 0;
   std::optional<double> before, after;
-  Difference difference;  // where both are there
+  std::vector<double> before_runs, after_runs;  // of each run in which it is known
+  Difference difference;                        // where both are there
   bool known() const { return before && after; }
   // Of the value before; nothing where that is 0.
   std::optional<double> relative() const;
 };
 
 struct Pair {
-  MeasuredProcess before, after;
+  std::vector<MeasuredProcess> before, after;  // of each run; at least one
+  bool has_repeats() const { return before.size() + after.size() > 2; }
   std::vector<MetricChange> changes;  // by metric
 };
 
@@ -75,7 +78,7 @@ struct ConditionResult {
 };
 
 struct Comparison {
-  std::string before, after;  // paths
+  std::vector<std::string> before, after;  // paths of the runs
   std::vector<Pair> pairs;
   std::vector<std::string> only_before, only_after;  // processes without a partner
   std::vector<ConditionResult> results;
@@ -83,7 +86,8 @@ struct Comparison {
 };
 
 // strict: a condition that would hold but for too few steps, or whose metric is not known, fails.
-Comparison compare(const MeasuredRun& before, const MeasuredRun& after,
+// Neither side may be empty.
+Comparison compare(const std::vector<MeasuredRun>& before, const std::vector<MeasuredRun>& after,
                    const std::vector<Condition>& conditions, bool strict);
 
 std::string process_name(const MeasuredProcess& p);  // "rank 3", "pid 42 on node1", a file's name

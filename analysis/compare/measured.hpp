@@ -31,6 +31,9 @@ struct MeasuredProcess {
   int rank = -1;
   std::uint32_t pid = 0;
   std::string host, command;  // of a trace: the name of its file
+  std::string program;        // what of the command says which program it is; empty: not known
+  std::string device;         // its name; empty: not known
+  std::uint64_t run = 0;      // of the launcher; 0: not known
   bool from_trace = false;
   bool has_times = false;           // of the device
   bool has_classes = false;         // idle time by cause
@@ -45,6 +48,16 @@ struct MeasuredRun {
 };
 
 MeasuredRun measured_of(const SessionReport& report);
+
+// Is there anything that could be compared: a step, or work of the device?
+bool is_empty(const MeasuredRun& run);
+
+// A directory may hold several runs of the launcher: each by itself. What no launcher started is
+// one.
+std::vector<MeasuredRun> split_by_run(MeasuredRun run);
+
+// "train.py" of "/usr/bin/python3 -u src/train.py --lr 1", "bench" of "./bench -n 3".
+std::string program_of(const std::string& command);
 
 // A trace by gpubusy or torch.profiler (.json or .json.gz), or a directory of such. ProfilerStep#
 // annotations are the steps; rows of category kernel, gpu_memcpy and gpu_memset are the device's

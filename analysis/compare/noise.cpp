@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 
 namespace gpubusy::analysis {
 namespace {
@@ -13,6 +14,11 @@ namespace {
 constexpr std::size_t kResamples = 2000;
 constexpr double kTail = 0.025;  // on each side of the 95 % interval
 constexpr double kNormal = 1.959964;
+// Steps that are more alike than this cannot be told from a drift.
+constexpr double kMostAlike = 0.97;
+// Fewer steps than these do not tell how alike neighbours are: something is assumed then.
+constexpr double kStepsThatTell = 10;
+constexpr double kAssumedPerStepLess = 0.06;
 
 // A small generator of our own (splitmix64): the standard's distributions differ by library.
 class Random {
@@ -30,10 +36,14 @@ class Random {
   std::uint64_t state_ = 20'240'229;
 };
 
+std::size_t block_length(std::size_t steps) {
+  return static_cast<std::size_t>(std::lround(std::cbrt(static_cast<double>(steps))));
+}
+
 // Draws whole runs of neighbours, going round at the end.
 void resample(const std::vector<double>& from, Random& random, std::vector<double>& to) {
   const std::size_t n = from.size();
-  const auto block = static_cast<std::size_t>(std::lround(std::cbrt(static_cast<double>(n))));
+  const std::size_t block = block_length(n);
   to.clear();
   while (to.size() < n) {
     const std::size_t start = random.below(n);
@@ -45,11 +55,63 @@ bool is_constant(const std::vector<double>& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// Student's quantile over the normal one, and the spread that a resample lacks.
-double widening(std::size_t least) {
-  const double freedom = static_cast<double>(least) - 1;
-  const double student = kNormal + (kNormal * kNormal * kNormal + kNormal) / (4 * freedom);
-  return student / kNormal * std::sqrt(static_cast<double>(least) / freedom);
+// How alike neighbours are, 0 to 1: the correlation of each step with the next, of both series
+// together. A short series underrates it (its own mean is taken away): made up for to first order.
+double likeness(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0, weight = 0;
+  for (const std::vector<double>* series : {&a, &b}) {
+    const double mean = value_of(*series, Statistic::kMean);
+    double own = 0, next = 0;
+    for (std::size_t i = 0; i < series->size(); ++i) {
+      const double d = (*series)[i] - mean;
+      own += d * d;
+      if (i > 0) next += d * ((*series)[i - 1] - mean);
+    }
+    if (own <= 0) continue;
+    // Each by its own spread: else the wilder side would decide alone.
+    const auto n = static_cast<double>(series->size());
+    sum += n * next / own;
+    weight += n;
+  }
+  if (weight <= 0) return 0;
+  const double n = static_cast<double>(a.size() + b.size()) / 2;
+  const double assumed = kAssumedPerStepLess * std::max(0.0, kStepsThatTell - n);
+  return std::clamp((sum / weight + 1 / n) / (1 - 3 / n), assumed, kMostAlike);
+}
+
+// Variance of the mean of `n` steps whose likeness falls by `r` from step to step, over that of
+// steps that have nothing to do with each other; of neighbours up to `reach` apart.
+double excess_variance(double r, double n, double reach) {
+  double sum = 1, power = 1;
+  for (double k = 1; k < reach; ++k) {
+    power *= r;
+    sum += 2 * (1 - k / n) * power;
+  }
+  return sum;
+}
+
+// Student's quantile for 95 %.
+double student(double freedom) {
+  constexpr double kFew[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
+  const double most = static_cast<double>(std::size(kFew));
+  if (freedom > most) {
+    return kNormal + (kNormal * kNormal * kNormal + kNormal) / (4 * freedom) +
+           (5 * std::pow(kNormal, 5) + 16 * std::pow(kNormal, 3) + 3 * kNormal) /
+               (96 * freedom * freedom);
+  }
+  const auto index = static_cast<std::size_t>(std::max(1.0, std::floor(freedom))) - 1;
+  const double at = kFew[index];
+  if (index + 1 == std::size(kFew) || freedom <= 1) return at;
+  return at + (kFew[index + 1] - at) * (freedom - std::floor(freedom));
+}
+
+// By what the bootstrap's interval is too narrow: Student's quantile over the normal one, the
+// spread that a resample lacks, and what its blocks do not know of steps that are alike.
+double widening(std::size_t least, double r) {
+  const auto n = static_cast<double>(least), block = static_cast<double>(block_length(least));
+  const double independent = std::max(4.0, n * (1 - r) / (1 + r));  // steps that would tell as much
+  const double missed = excess_variance(r, n, n) / excess_variance(r, block, block);
+  return student(independent - 1) / kNormal * std::sqrt(n / (n - 1) * missed);
 }
 
 }  // namespace
@@ -95,9 +157,26 @@ Difference difference(const std::vector<double>& a, const std::vector<double>& b
   const auto quantile = [&](double share) {
     return changes[static_cast<std::size_t>(share * (kResamples - 1))];
   };
-  const double wider = widening(least);
+  const double wider = widening(least, likeness(a, b));
   out.low = out.change - wider * std::max(0.0, out.change - quantile(kTail));
   out.high = out.change + wider * std::max(0.0, quantile(1 - kTail) - out.change);
+  out.has_interval = true;
+  return out;
+}
+
+Difference difference_of_runs(const std::vector<double>& a, const std::vector<double>& b) {
+  Difference out;
+  const double mean_a = value_of(a, Statistic::kMean), mean_b = value_of(b, Statistic::kMean);
+  out.change = mean_b - mean_a;
+  if (a.empty() || b.empty() || a.size() + b.size() < 3) return out;
+  double squares = 0;
+  for (const double v : a) squares += (v - mean_a) * (v - mean_a);
+  for (const double v : b) squares += (v - mean_b) * (v - mean_b);
+  const auto n = static_cast<double>(a.size()), m = static_cast<double>(b.size());
+  const double freedom = n + m - 2;
+  const double half = student(freedom) * std::sqrt(squares / freedom * (1 / n + 1 / m));
+  out.low = out.change - half;
+  out.high = out.change + half;
   out.has_interval = true;
   return out;
 }

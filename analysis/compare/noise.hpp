@@ -21,9 +21,15 @@ struct Difference {
 
 inline constexpr std::size_t kLeastSteps = 5;  // of each series, for an interval
 
-// In the order of time. The interval comes from a circular block bootstrap, since steps that follow
-// each other are alike, widened by Student's factor, since few steps underrate their spread.
+// Of two single runs: steps in the order of time. The interval comes from a circular block
+// bootstrap, since steps that follow each other are alike, widened by Student's factor, since few
+// steps underrate their spread, and by what blocks so short miss of steps that are alike for
+// longer. It knows nothing of what differs between runs.
 Difference difference(const std::vector<double>& a, const std::vector<double>& b,
                       Statistic statistic);
+
+// Of several runs on one side at least: one value of each run. Student's interval, with one spread
+// of both sides; none where each has one run.
+Difference difference_of_runs(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace gpubusy::analysis

@@ -3,6 +3,7 @@
 // A comparison as text, JSON and Markdown.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 constexpr double kLeastPart = 0.005;      // of the step: a part that is shown
+constexpr const char* kNoPair = "Nothing to compare: no process has a partner on the other side.";
 constexpr std::size_t kMostDetailed = 4;  // pairs with a table of their own
 
 std::string value_text(const Metric& metric, const std::optional<double>& value) {
@@ -104,16 +106,64 @@ std::string steps_text(const MeasuredProcess& p) {
 
 std::string kind_text(const MeasuredProcess& p) { return p.from_trace ? "trace" : "recording"; }
 
+std::size_t least_steps(const std::vector<MeasuredProcess>& runs) {
+  return std::min_element(runs.begin(), runs.end(),
+                          [](const MeasuredProcess& a, const MeasuredProcess& b) {
+                            return a.steps.size() < b.steps.size();
+                          })
+      ->steps.size();
+}
+
+// "20 steps", "3 runs of 20 steps", "3 runs of 18 steps and more".
+std::string side_text(const std::vector<MeasuredProcess>& runs) {
+  if (runs.size() == 1) return steps_text(runs.front());
+  const auto least = std::min_element(runs.begin(), runs.end(),
+                                      [](const MeasuredProcess& a, const MeasuredProcess& b) {
+                                        return a.steps.size() < b.steps.size();
+                                      });
+  const bool even = std::all_of(runs.begin(), runs.end(), [&](const MeasuredProcess& p) {
+    return p.steps.size() == least->steps.size();
+  });
+  return fmt::format("{} runs of {}{}", runs.size(), steps_text(*least), even ? "" : " and more");
+}
+
 std::string pair_title(const Pair& pair) {
-  const std::string before = process_name(pair.before), after = process_name(pair.after);
+  const std::string before = process_name(pair.before.front()),
+                    after = process_name(pair.after.front());
   return fmt::format("{}: {} before, {} after", before == after ? after : before + " and " + after,
-                     steps_text(pair.before), steps_text(pair.after));
+                     side_text(pair.before), side_text(pair.after));
+}
+
+// Names of the runs of a side, each once: "A and B".
+std::string names_of(const std::vector<MeasuredProcess>& runs,
+                     std::string MeasuredProcess::*member) {
+  std::vector<std::string> seen;
+  for (const MeasuredProcess& run : runs) {
+    const std::string& name = run.*member;
+    if (!name.empty() && std::find(seen.begin(), seen.end(), name) == seen.end()) {
+      seen.push_back(name);
+    }
+  }
+  std::string out;
+  for (const std::string& name : seen) out += (out.empty() ? "" : " and ") + name;
+  return out;
 }
 
 // What makes the numbers less comparable than they look.
 std::vector<std::string> notes_of(const Pair& pair) {
   std::vector<std::string> notes;
-  const MeasuredProcess &a = pair.before, &b = pair.after;
+  const MeasuredProcess &a = pair.before.front(), &b = pair.after.front();
+  constexpr std::pair<const char*, std::string MeasuredProcess::*> kSame[] = {
+      {"programs", &MeasuredProcess::program},
+      {"devices", &MeasuredProcess::device},
+      {"hosts", &MeasuredProcess::host}};
+  for (const auto& [what, member] : kSame) {
+    const std::string before = names_of(pair.before, member), after = names_of(pair.after, member);
+    // What a trace does not tell is not different.
+    if (before != after && !before.empty() && !after.empty()) {
+      notes.push_back(fmt::format("Different {}: {} before, {} after.", what, before, after));
+    }
+  }
   if (a.from_trace != b.from_trace) {
     notes.push_back(fmt::format(
         "Before is a {}, after a {}: in a trace a kernel counts in the step in which it begins, in "
@@ -122,14 +172,16 @@ std::vector<std::string> notes_of(const Pair& pair) {
         "before it began.",
         kind_text(a), kind_text(b)));
   }
-  if (a.steps.empty() != b.steps.empty()) {
+  const std::size_t before = least_steps(pair.before), after = least_steps(pair.after);
+  if ((before == 0) != (after == 0)) {
     notes.push_back(fmt::format("{} has no steps, so that nothing can be compared per step.",
-                                a.steps.empty() ? "Before" : "After"));
-  } else if (a.steps.empty()) {
+                                before == 0 ? "Before" : "After"));
+  } else if (before == 0) {
     notes.push_back(
-        "Neither has steps: the busy share is of the whole time from the first to the "
-        "last activity, and what is noise is not known.");
-  } else if (std::min(a.steps.size(), b.steps.size()) < kLeastSteps) {
+        fmt::format("Neither has steps: the busy share is of the whole time from the first to the "
+                    "last activity{}.",
+                    pair.has_repeats() ? "" : ", and what is noise is not known"));
+  } else if (!pair.has_repeats() && std::min(before, after) < kLeastSteps) {
     notes.push_back(
         fmt::format("Fewer than {} steps: what is noise is not known. Record more "
                     "(--active).",
@@ -172,7 +224,8 @@ std::string finding_text(const Pair& pair) {
   const auto name = [](const MeasuredProcess& p) {
     return p.first_finding.empty() ? std::string("none") : p.first_finding;
   };
-  return fmt::format("First finding: {} before, {} after.", name(pair.before), name(pair.after));
+  return fmt::format("First finding: {} before, {} after.", name(pair.before.front()),
+                     name(pair.after.front()));
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -181,40 +234,60 @@ std::string joined(const std::vector<std::string>& names) {
   return out;
 }
 
+std::string runs_code(const std::vector<std::string>& paths) {
+  std::string out;
+  for (const std::string& path : paths) out += (out.empty() ? "" : ", ") + markdown_code(path);
+  return out;
+}
+
 Json json(const MeasuredProcess& p) {
   return {{"rank", p.rank < 0 ? Json() : Json(p.rank)},
           {"pid", p.pid},
           {"host", p.host},
           {"command", p.command},
+          {"device", p.device.empty() ? Json() : Json(p.device)},
           {"source", kind_text(p)},
           {"steps", p.steps.size()},
           {"first_finding", p.first_finding.empty() ? Json() : Json(p.first_finding)}};
 }
+
+// What the intervals of a pair know.
+Json noise_source(const Pair& pair) {
+  if (pair.has_repeats()) return "runs";
+  return pair.changes.front().difference.has_interval ? Json("steps") : Json();
+}
+
+constexpr const char* kOneRunEach =
+    "Judged by one run each: what runs of the same code differ by is not known. Give several runs "
+    "of "
+    "each side (gpubusy compare A1 A2 A3 -- B1 B2 B3).";
+
+bool has_one_run_each(const Comparison& c) { return c.before.size() == 1 && c.after.size() == 1; }
 
 }  // namespace
 
 std::string render_text(const Comparison& c, const TextOptions& options) {
   Page page(options);
   if (c.pairs.empty()) {
-    page.line("Nothing to compare: a session without CUDA calls.");
+    page.line(kNoPair);
   } else if (c.pairs.size() > 1) {
     Table table({"process", "step before", "after", "busy before", "after", "change of the step"});
     for (const Pair& pair : c.pairs) {
       const auto& metrics = all_metrics();
       const MetricChange &step = pair.changes[0], &busy = pair.changes[2];
-      table.add({printable(process_name(pair.after)), value_text(metrics[0], step.before),
+      table.add({printable(process_name(pair.after.front())), value_text(metrics[0], step.before),
                  value_text(metrics[0], step.after), value_text(metrics[2], busy.before),
                  value_text(metrics[2], busy.after), change_text(metrics[0], step).change});
     }
     table.print(page, 1);
   }
   for (const Pair* pair : detailed(c)) {
-    if (c.pairs.size() > 1) page.heading(printable(pair_title(*pair)));
+    if (c.pairs.size() > 1 || pair->has_repeats()) page.heading(printable(pair_title(*pair)));
     for (const std::string& note : notes_of(*pair)) page.wrapped("! ", note, Style::kWarn);
     Table table({"", "before", "after", "change", "95 % interval"});
     for (std::vector<std::string>& row : rows_of(*pair)) table.add(std::move(row));
     table.print(page);
-    if (!pair->before.from_trace && !pair->after.from_trace) {
+    if (!pair->before.front().from_trace && !pair->after.front().from_trace) {
       page.wrapped("  ", printable(finding_text(*pair)));
     }
     if (const std::string speed = speed_text(*pair); !speed.empty()) {
@@ -239,12 +312,14 @@ std::string render_text(const Comparison& c, const TextOptions& options) {
                    : r.judgement == Judgement::kNo ? Style::kGood
                                                    : Style::kWarn);
     }
+    if (has_one_run_each(c)) page.wrapped("  ", kOneRunEach, Style::kDim);
   }
   return page.take();
 }
 
 std::string render_json(const Comparison& c) {
-  Json out = {{"schema", kSchema}, {"before", c.before}, {"after", c.after}, {"failed", c.failed}};
+  Json out = {{"schema", kSchema},       {"before", c.before.front()}, {"after", c.after.front()},
+              {"before_runs", c.before}, {"after_runs", c.after},      {"failed", c.failed}};
   out["pairs"] = Json::array();
   for (const Pair& pair : c.pairs) {
     Json metrics = Json::object();
@@ -259,10 +334,13 @@ std::string render_json(const Comparison& c) {
           {"relative", or_null(change.relative())},
           {"low", interval ? Json(d.low) : Json()},
           {"high", interval ? Json(d.high) : Json()},
-          {"within_noise", interval ? Json(!d.beyond_noise()) : Json()}};
+          {"within_noise", interval ? Json(!d.beyond_noise()) : Json()},
+          {"before_by_run", change.before_runs},
+          {"after_by_run", change.after_runs}};
     }
-    out["pairs"].push_back({{"before", json(pair.before)},
-                            {"after", json(pair.after)},
+    out["pairs"].push_back({{"before", json(pair.before.front())},
+                            {"after", json(pair.after.front())},
+                            {"noise_from", noise_source(pair)},
                             {"notes", notes_of(pair)},
                             {"metrics", std::move(metrics)}});
   }
@@ -280,15 +358,14 @@ std::string render_json(const Comparison& c) {
 }
 
 std::string render_markdown(const Comparison& c) {
-  std::string out =
-      "### gpubusy: " + markdown_code(c.before) + " and " + markdown_code(c.after) + "\n\n";
-  if (c.pairs.empty()) out += "Nothing to compare: a session without CUDA calls.\n\n";
+  std::string out = "### gpubusy: " + runs_code(c.before) + " and " + runs_code(c.after) + "\n\n";
+  if (c.pairs.empty()) out += std::string(kNoPair) + "\n\n";
   for (const Pair* pair : detailed(c)) {
     out += "**" + markdown_text(pair_title(*pair)) + "**\n\n";
     for (const std::string& note : notes_of(*pair)) out += "> " + markdown_text(note) + "\n\n";
     std::vector<std::vector<std::string>> rows = rows_of(*pair);  // words of ours and numbers
     out += markdown_table({"", "before", "after", "change", "95 % interval"}, rows);
-    if (!pair->before.from_trace && !pair->after.from_trace) {
+    if (!pair->before.front().from_trace && !pair->after.front().from_trace) {
       out += markdown_text(finding_text(*pair)) + "\n\n";
     }
     if (const std::string speed = speed_text(*pair); !speed.empty()) out += speed + "\n\n";
@@ -297,9 +374,10 @@ std::string render_markdown(const Comparison& c) {
     std::vector<std::vector<std::string>> rows;
     for (const Pair& pair : c.pairs) {
       const MetricChange& step = pair.changes[0];
-      rows.push_back(
-          {markdown_text(process_name(pair.after)), value_text(all_metrics()[0], step.before),
-           value_text(all_metrics()[0], step.after), change_text(all_metrics()[0], step).change});
+      rows.push_back({markdown_text(process_name(pair.after.front())),
+                      value_text(all_metrics()[0], step.before),
+                      value_text(all_metrics()[0], step.after),
+                      change_text(all_metrics()[0], step).change});
     }
     out += markdown_table({"process", "step before", "after", "change"}, rows);
   }
@@ -314,6 +392,7 @@ std::string render_markdown(const Comparison& c) {
                       r.judgement == Judgement::kHolds ? "**" + text + "**" : text});
     }
     out += markdown_table({"condition", "process", ""}, rows);
+    if (has_one_run_each(c)) out += markdown_text(kOneRunEach) + "\n\n";
   }
   return out;
 }

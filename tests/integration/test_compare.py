@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +79,58 @@ def test_markdown(gpubusy, run, scenario):
     assert run([gpubusy, "report", "--markdown", everything]).returncode == 0
     compared = run([gpubusy, "compare", "--markdown", starved, starved]).stdout
     assert "| step (mean) | 33.0 ms | 33.0 ms | none |" in compared
+
+
+def test_several_runs_of_each_side(gpubusy, run, scenario, tmp_path):
+    slow, fast = scenario("starved", "recording"), scenario("launches", "recording")
+    sides = tmp_path / "before", tmp_path / "after"
+    for side, source in zip(sides, (slow, fast)):
+        for i in range(3):
+            (side / f"run{i}").mkdir(parents=True)
+            recording = next(source.iterdir())
+            (side / f"run{i}" / recording.name).write_bytes(recording.read_bytes())
+    spelled = [gpubusy, "compare", "--json", *sorted(sides[0].iterdir()), "--", *sorted(sides[1].iterdir())]
+    document = json.loads(run(spelled).stdout)
+    (pair,) = document["pairs"]
+    assert pair["noise_from"] == "runs"
+    assert len(document["before_runs"]) == len(document["after_runs"]) == 3
+    step = pair["metrics"]["step_time"]
+    assert len(step["before_by_run"]) == 3 and step["within_noise"] is False
+    # As directories of runs; and options may stand behind.
+    again = json.loads(run([gpubusy, "compare", sides[0], "--", sides[1], "--json"]).stdout)
+    assert again["pairs"] == document["pairs"]
+    text = run([gpubusy, "compare", *sides, "--fail-if", "step_time>5%"])
+    assert text.returncode == 3
+    assert "3 runs of 20 steps before, 3 runs of 10 steps after" in text.stdout
+    assert "Judged by one run each" not in text.stdout
+    single = run([gpubusy, "compare", slow, fast, "--fail-if", "step_time>5%"])
+    assert "Judged by one run each" in single.stdout
+    for wrong in (["compare", slow, fast, slow], ["compare", slow, "--"], ["compare", "--", slow]):
+        refused = run([gpubusy, *wrong])
+        assert refused.returncode == 125 and refused.stderr.count("\n") == 1
+    assert run([gpubusy, "compare", "--", slow, fast]).returncode == 0
+
+
+def test_nothing_to_compare_is_an_error(gpubusy, run, scenario, tmp_path):
+    slow = scenario("starved", "recording")
+    (tmp_path / "empty.json").write_text('{"traceEvents": []}')
+    for sides in ((slow, "empty.json"), ("empty.json", slow)):
+        result = run([gpubusy, "compare", *sides])
+        assert result.returncode == 1 and result.stdout == ""
+        assert result.stderr == ("gpubusy: nothing to compare in 'empty.json': it has no step and no "
+                                 "work of a device\n")
+
+
+def test_other_programs_and_devices_are_told(gpubusy, run, scenario):
+    everything = scenario("everything", "recording")
+    text = run([gpubusy, "compare", scenario("starved", "recording"), everything]).stdout
+    assert "Different" in text, text
+
+
+def test_traces_of_an_imported_trace_bear_its_name(gpubusy, run, tmp_path):
+    source = Path(__file__).parents[1] / "traces" / "kineto_resnet50_nw0.1623143089861.pt.trace.json.gz"
+    result = run([gpubusy, "export", source, "-o", tmp_path])
+    assert result.returncode == 0, result.stderr
+    (written,) = result.stdout.split()
+    assert Path(written).name.startswith("kineto_resnet50_nw0.")
+    assert Path(written).name.endswith(".pt.trace.json.gz")

@@ -156,6 +156,12 @@ MeasuredProcess process(int rank, std::vector<double> walls, double busy,
   return p;
 }
 
+// One run on each side.
+Comparison compare(const MeasuredRun& before, const MeasuredRun& after,
+                   const std::vector<Condition>& conditions, bool strict) {
+  return analysis::compare(std::vector{before}, std::vector{after}, conditions, strict);
+}
+
 const MetricChange& change_of(const Pair& pair, const std::string& id) {
   for (const MetricChange& change : pair.changes) {
     if (all_metrics()[change.metric].id == id) return change;
@@ -178,10 +184,10 @@ TEST(Compare, ProcessesAreMatchedByRankThenByCommand) {
                            process(-1, {4}, 1, "x"), process(7, {5}, 1)}};
   const Comparison c = compare(before, after, {}, false);
   ASSERT_EQ(c.pairs.size(), 3u);
-  EXPECT_EQ(c.pairs[0].after.rank, 1);
+  EXPECT_EQ(c.pairs[0].after[0].rank, 1);
   EXPECT_NEAR(change_of(c.pairs[0], "step_time").difference.change, 0, 0.2);
-  EXPECT_EQ(c.pairs[1].after.steps[0].wall, 4);
-  EXPECT_EQ(c.pairs[2].after.steps[0].wall, 3);
+  EXPECT_EQ(c.pairs[1].after[0].steps[0].wall, 4);
+  EXPECT_EQ(c.pairs[2].after[0].steps[0].wall, 3);
   EXPECT_THAT(c.only_before, ElementsAre("rank 0"));
   EXPECT_THAT(c.only_after, ElementsAre("rank 7"));
 }
@@ -300,8 +306,10 @@ TEST(Compare, NumbersAreThoseOfTheReport) {
   const auto& idle = change_of(c.pairs[0], "idle_step_start");
   EXPECT_NEAR(*change_of(c.pairs[0], "step_time").before, 33, 1e-9);
   EXPECT_NEAR(*idle.before, analyse(slow).processes[0].idle(IdleClass::kStepStart) / 20e6, 1e-9);
-  EXPECT_THAT(render_text(compare({}, measured_of(analyse(fast)), {}, false), {}),
+  EXPECT_THAT(render_text(compare(MeasuredRun{}, measured_of(analyse(fast)), {}, false), {}),
               HasSubstr("Nothing to compare"));
+  EXPECT_TRUE(is_empty(MeasuredRun{}));
+  EXPECT_FALSE(is_empty(measured_of(analyse(fast))));
 }
 
 TEST(Compare, JsonAndMarkdown) {
@@ -324,6 +332,97 @@ TEST(Compare, JsonAndMarkdown) {
   const std::string markdown = render_markdown(c);
   EXPECT_THAT(markdown, HasSubstr("| step (mean) | 9.99 ms | 11.0 ms | +10.2 % | +"));
   EXPECT_THAT(markdown, HasSubstr("| `step_time>5%` | rank 0 | **HOLDS** |"));
+}
+
+// ---- several runs
+// --------------------------------------------------------------------------------
+
+// Runs of one process each, 20 steps of about `means`.
+std::vector<MeasuredRun> runs_of(std::initializer_list<double> means, unsigned seed) {
+  std::vector<MeasuredRun> out;
+  for (const double mean : means) {
+    out.push_back({"run" + std::to_string(seed), {process(0, noisy(20, mean, .1, seed), 5)}});
+    ++seed;
+  }
+  return out;
+}
+
+TEST(CompareRuns, WhatRunsDifferByIsNoise) {
+  const auto asked = conditions({"step_time>5%"});
+  const auto before = runs_of({100, 108, 95}, 1), after = runs_of({109, 104, 112}, 9);
+  // By one run of each the steps are far apart …
+  EXPECT_TRUE(analysis::compare({before[0]}, {after[0]}, asked, false).failed);
+  // … and by three within what runs differ by: 101 and 108.33, spread 5.43, t(4) = 2.776.
+  const Comparison c = analysis::compare(before, after, asked, true);
+  ASSERT_EQ(c.pairs.size(), 1u);
+  const MetricChange& step = change_of(c.pairs[0], "step_time");
+  EXPECT_NEAR(*step.before, 101, 0.1);
+  EXPECT_NEAR(*step.after, 108.33, 0.1);
+  EXPECT_NEAR(step.difference.low, 7.33 - 12.3, 0.3);
+  EXPECT_NEAR(step.difference.high, 7.33 + 12.3, 0.3);
+  EXPECT_EQ(c.results[0].judgement, Judgement::kWithinNoise);
+  EXPECT_FALSE(c.failed);
+  EXPECT_TRUE(analysis::compare(before, runs_of({130, 126, 133}, 20), asked, false).failed);
+  EXPECT_THAT(render_text(c, {}), HasSubstr("3 runs of 20 steps before, 3 runs of 20 steps after"));
+}
+
+TEST(CompareRuns, OneRunOnASideIsJudgedByTheOthersSpread) {
+  const auto before = runs_of({100, 102, 98, 101}, 1);
+  const Comparison c = analysis::compare(before, runs_of({103}, 9), {}, false);
+  const Difference& d = change_of(c.pairs[0], "step_time").difference;
+  ASSERT_TRUE(d.has_interval);
+  // Spread 1.71, t(3) = 3.182, sqrt(1/4 + 1): 6.08 to each side of 2.75.
+  EXPECT_NEAR(d.high - d.low, 12.2, 0.5);
+  EXPECT_FALSE(d.beyond_noise());
+}
+
+TEST(CompareRuns, RanksMeetTheirRepeats) {
+  std::vector<MeasuredRun> before = {
+      {"a", {process(0, {10, 10}, 5), process(1, {20, 20}, 5)}},
+      {"b", {process(1, {22, 22}, 5), process(0, {11, 11}, 5), process(2, {9, 9}, 5)}}};
+  const std::vector<MeasuredRun> after = {
+      {"c", {process(1, {30, 30}, 5), process(0, {10, 10}, 5)}}};
+  const Comparison c = analysis::compare(before, after, {}, false);
+  ASSERT_EQ(c.pairs.size(), 2u);
+  EXPECT_THAT(change_of(c.pairs[0], "step_time").before_runs, ElementsAre(10, 11));
+  EXPECT_THAT(change_of(c.pairs[1], "step_time").before_runs, ElementsAre(20, 22));
+  EXPECT_THAT(change_of(c.pairs[1], "step_time").after_runs, ElementsAre(30));
+  EXPECT_THAT(c.only_before, ElementsAre("rank 2"));
+}
+
+TEST(CompareRuns, RunsOfTheLauncherThatShareADirectoryAreSeveral) {
+  MeasuredRun all{"d", {process(0, {1}, 1), process(1, {2}, 1), process(0, {3}, 1)}};
+  all.processes[0].run = all.processes[1].run = 7;
+  all.processes[2].run = 8;
+  const auto runs = split_by_run(all);
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].processes.size(), 2u);
+  EXPECT_EQ(runs[1].processes[0].steps[0].wall, 3);
+  EXPECT_EQ(runs[1].path, "d");
+}
+
+TEST(CompareNotes, OtherProgramsAndDevicesAreNamed) {
+  MeasuredRun before{"a", {process(0, noisy(9, 10, .1, 1), 5)}}, after = before;
+  before.processes[0].program = "train.py";
+  before.processes[0].device = "H100";
+  before.processes[0].host = after.processes[0].host = "node1";
+  after.processes[0].program = "eval.py";
+  after.processes[0].device = "A100";
+  const std::string text = render_text(compare(before, after, {}, false), {});
+  EXPECT_THAT(text, HasSubstr("Different programs: train.py before, eval.py after."));
+  EXPECT_THAT(text, HasSubstr("Different devices: H100 before, A100 after."));
+  EXPECT_THAT(text, Not(HasSubstr("Different hosts")));
+  after.processes[0].device.clear();  // not known
+  EXPECT_THAT(render_text(compare(before, after, {}, false), {}),
+              Not(HasSubstr("Different devices")));
+}
+
+TEST(CompareNotes, ProgramOfACommand) {
+  EXPECT_EQ(program_of("/usr/bin/python3 -u -X dev src/train.py --lr 1"), "train.py");
+  EXPECT_EQ(program_of("python -m torch.distributed.run x.py"), "torch.distributed.run");
+  EXPECT_EQ(program_of("./bench -n 3"), "bench");
+  EXPECT_EQ(program_of("python3"), "python3");
+  EXPECT_EQ(program_of(""), "");
 }
 
 // ---- Markdown
