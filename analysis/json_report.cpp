@@ -317,7 +317,7 @@ Json json(const ProcessReport& p) {
   out["step_ms"] = json(p.step_ms);
   out["mean_step_ms"] = p.has_steps() ? Json(p.mean_step_ms()) : Json();
   out["other_steps"] = p.other_steps;
-  out["other_step_ms"] = json(p.other_step_ms);
+  out["other_step_ms"] = p.other_steps > 0 ? json(p.other_step_ms) : Json();
   out["host_ms"] = {{"outside", ms(p.host_time(HostState::kOutside))},
                     {"launching", ms(p.host_time(HostState::kLaunching))},
                     {"waiting", ms(p.host_time(HostState::kWaiting))},

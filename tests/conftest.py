@@ -10,7 +10,27 @@ from pathlib import Path
 
 import pytest
 
+import schemas
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_json_fits_its_schema():
+    """Whatever any test has gpubusy print as JSON is held against docs/schema/: one place, so that no
+    test can forget it."""
+    real = subprocess.run
+
+    def run(command, *arguments, **more):
+        result = real(command, *arguments, **more)
+        found = schemas.of_command(command, result, more.get("cwd"))
+        if found is not None:
+            schemas.check(*found)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "run", run)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -115,6 +115,11 @@ std::string torch_text(const std::string& version, const std::string& cuda) {
 TEST(Doctor, ChecksHaveNamesOfTheirOwn) {
   std::set<std::string> ids;
   for (const Check& check : all_checks()) EXPECT_TRUE(ids.insert(check.id).second) << check.id;
+  // … and those that the schema tells.
+  std::ifstream file(GPUBUSY_TEST_DATA "/../docs/schema/doctor.schema.json");
+  const auto schema = nlohmann::json::parse(file);
+  const auto& properties = schema["properties"]["checks"]["items"]["properties"];
+  EXPECT_EQ(ids, properties["id"]["enum"].get<std::set<std::string>>());
 }
 
 TEST(Doctor, Library) {

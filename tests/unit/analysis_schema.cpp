@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The words that documents are made of are those that docs/schema/ tells.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "analysis/causes.hpp"
+#include "analysis/compare/comparison.hpp"
+#include "analysis/gaps.hpp"
+#include "analysis/names.hpp"
+#include "analysis/report.hpp"
+
+namespace gpubusy::analysis {
+namespace {
+
+using Words = std::set<std::string>;
+
+nlohmann::json schema(const std::string& name) {
+  std::ifstream file(std::string(GPUBUSY_TEST_DATA "/../docs/schema/") + name + ".schema.json");
+  return nlohmann::json::parse(file);
+}
+
+Words words_of(const nlohmann::json& part, const std::string& key) {
+  Words out;
+  for (const auto& word : part.at("properties").at(key).at("enum")) {
+    if (!word.is_null()) out.insert(word.get<std::string>());
+  }
+  return out;
+}
+
+// Of an enum whose values begin at 0 and have no hole; what is beyond has the name of one of them.
+template <typename Enum, typename Name>
+Words names_of(Name&& name, int values) {
+  Words out;
+  for (int i = 0; i < values; ++i) out.insert(std::string(name(static_cast<Enum>(i))));
+  return out;
+}
+constexpr int kMore = 64;
+
+TEST(Schema, WordsOfTheReport) {
+  const nlohmann::json report = schema("report"), defs = report["$defs"];
+  Words classes;
+  for (const IdleClass c : kAllIdleClasses) classes.insert(idle_id(c));
+  EXPECT_EQ(words_of(defs["idle_row"], "class"), classes);
+  EXPECT_EQ(words_of(defs["gap_row"], "class"), classes);
+  Words keys;
+  for (const auto& [key, value] : defs["idle_ms"]["properties"].items()) keys.insert(key);
+  EXPECT_EQ(keys, classes);
+  EXPECT_EQ(words_of(defs["idle_row"], "cause"),
+            names_of<Cause>([](Cause c) { return cause_id(c); }, static_cast<int>(kCauses)));
+  EXPECT_EQ(words_of(defs["gap_row"], "kind"),
+            names_of<GapKind>([](GapKind k) { return gap_id(k); }, kMore));
+  EXPECT_EQ(words_of(defs["copy"], "direction"),
+            names_of<recording::CopyDirection>(direction_name, kMore));
+  EXPECT_EQ(words_of(defs["copy"], "host_memory"),
+            names_of<recording::MemoryKind>(memory_kind_name, kMore));
+  const nlohmann::json& process = defs["process"];
+  EXPECT_EQ(words_of(process, "state"), names_of<recording::FileState>(file_state_name, kMore));
+  EXPECT_EQ(words_of(process, "time_source"),
+            names_of<recording::TimeSource>(time_source_name, kMore));
+  EXPECT_EQ(words_of(process, "step_source"),
+            names_of<recording::StepSource>(step_source_name, kMore));
+}
+
+TEST(Schema, WordsOfACompare) {
+  const nlohmann::json pair = schema("compare")["properties"]["pairs"]["items"];
+  Words metrics, described;
+  for (const Metric& metric : all_metrics()) metrics.insert(metric.id);
+  for (const auto& [key, value] : pair["properties"]["metrics"]["properties"].items()) {
+    described.insert(key);
+  }
+  EXPECT_EQ(described, metrics);
+  EXPECT_EQ(words_of(schema("compare")["properties"]["conditions"]["items"], "result"),
+            names_of<Judgement>(judgement_id, kMore));
+}
+
+}  // namespace
+}  // namespace gpubusy::analysis
