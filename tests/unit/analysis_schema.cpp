@@ -12,6 +12,7 @@
 
 #include "analysis/causes.hpp"
 #include "analysis/compare/comparison.hpp"
+#include "analysis/division.hpp"
 #include "analysis/gaps.hpp"
 #include "analysis/names.hpp"
 #include "analysis/report.hpp"
@@ -60,6 +61,19 @@ TEST(Schema, WordsOfTheReport) {
             names_of<recording::CopyDirection>(direction_name, kMore));
   EXPECT_EQ(words_of(defs["copy"], "host_memory"),
             names_of<recording::MemoryKind>(memory_kind_name, kMore));
+  Words parts, busy, families, told, told_hidden;
+  for (std::size_t i = 0; i < kParts; ++i) {
+    const auto part = static_cast<Part>(i);
+    parts.insert(part_id(part));
+    if (is_busy(part)) busy.insert(part_id(part));
+    families.insert(part_family(part));
+  }
+  for (const auto& [key, value] : defs["part_ns"]["properties"].items()) told.insert(key);
+  for (const auto& [key, value] : defs["hidden_ns"]["properties"].items()) told_hidden.insert(key);
+  EXPECT_EQ(words_of(defs["part"], "part"), parts);
+  EXPECT_EQ(words_of(defs["part"], "family"), families);
+  EXPECT_EQ(told, parts);
+  EXPECT_EQ(told_hidden, busy);
   const nlohmann::json& process = defs["process"];
   EXPECT_EQ(words_of(process, "state"), names_of<recording::FileState>(file_state_name, kMore));
   EXPECT_EQ(words_of(process, "time_source"),
