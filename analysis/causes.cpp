@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "analysis/gaps.hpp"
+#include "analysis/host_counters.hpp"
 #include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
@@ -84,20 +86,13 @@ bool outweighs_wait(Cause cause) { return told_by_calls(cause) || cause == Cause
 }  // namespace
 
 const char* cause_id(Cause cause) {
-  static constexpr std::array<const char*, kCauses> kIds = {"none",
-                                                            "checkpoint",
-                                                            "logging",
-                                                            "evaluation",
-                                                            "collective",
-                                                            "workers",
-                                                            "loading",
-                                                            "loader_queue",
-                                                            "interpreter",
-                                                            "no_processor",
-                                                            "garbage_collection",
-                                                            "series",
-                                                            "small_copies",
-                                                            "cpu_part"};
+  static constexpr std::array<const char*, kCauses> kIds = {
+      "none",         "checkpoint",         "logging",
+      "evaluation",   "collective",         "workers",
+      "loading",      "loader_queue",       "interpreter",
+      "no_processor", "garbage_collection", "series",
+      "small_copies", "cpu_part",           "cpu_quota",
+      "page_fault"};
   return kIds[static_cast<std::size_t>(cause)];
 }
 
@@ -121,7 +116,8 @@ Causes::Causes(const recording::Recording& recording, const Timeline& timeline,
       steps_(steps),
       lines_(lines),
       looks_(recording),
-      text_(recording.start_unix_ns) {
+      text_(recording.start_unix_ns),
+      throttled_(throttled_stretches(recording)) {
   note_ranges();
   for (std::uint32_t i = 0; i < recording.calls.size(); ++i) {
     const recording::CopyPayload* copy = copy_by(recording.calls[i]);
@@ -185,8 +181,10 @@ Cause Causes::of_call(std::uint32_t call) {
 Cause Causes::of_sample(const GapSample& sample) {
   const Cause cause = of_stack(sample.python_stack);
   if (sample.flags & recording::kGapInterpreter) return Cause::kInterpreter;
+  if (cause != Cause::kNone) return cause;
+  if (waits_for_memory(sample)) return Cause::kPageFault;
   const bool ready = sample.state == 'R' && sample.wait_ns > sample.run_ns;
-  return cause == Cause::kNone && ready ? Cause::kNoProcessor : cause;
+  return ready ? Cause::kNoProcessor : Cause::kNone;
 }
 
 // What the thread was seen doing for most of the piece. A thread without Python frames, as
@@ -203,6 +201,9 @@ Cause Causes::of_samples(const IdlePiece& piece, std::uint32_t thread) {
                   [&](const GapSample& look, std::uint64_t from, std::uint64_t until) {
                     const Cause told = of_sample(look);
                     const auto cause = static_cast<std::size_t>(told);
+                    // The first look at a thread that runs tells nothing of the time before it.
+                    const bool uncounted = look.state == 'R' && look.run_ns + look.wait_ns == 0;
+                    if (told == Cause::kNone && uncounted) return;
                     const bool held_up = told == Cause::kInterpreter || told == Cause::kNoProcessor;
                     if (look.python_stack == 0 && !(held_up && look.thread_id == thread)) return;
                     python_seen += until - from;
@@ -226,6 +227,10 @@ bool Causes::is_small_copy_up(std::uint32_t op) const {
 
 Cause Causes::of_piece(const IdlePiece& piece) {
   if (piece.idle == IdleClass::kUnknown || piece.idle == IdleClass::kQueued) return Cause::kNone;
+  // Nothing else of the process goes on then, whatever it was about to do.
+  if (covered(throttled_, piece.begin_ns, piece.begin_ns + piece.ns) * 2 > piece.ns) {
+    return Cause::kQuota;
+  }
   const bool outside = piece.host == HostState::kOutside;
   const std::uint32_t before = outside ? piece.before_call : piece.call;
   const std::uint32_t asker =

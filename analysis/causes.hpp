@@ -37,8 +37,10 @@ enum class Cause : std::uint8_t {
   kSeries,       // between two of many launches from one line
   kSmallCopies,  // between two small copies to the device
   kCpuPart,      // results were copied down, and what follows is copied up again
+  kQuota,        // the quota of processor time was used up
+  kPageFault,    // it waited for memory to be brought in from a disk
 };
-inline constexpr std::size_t kCauses = 14;
+inline constexpr std::size_t kCauses = 16;
 const char* cause_id(Cause cause);
 
 // How much a frame tells; several frames of a stack may fit: the smallest index counts.
@@ -74,6 +76,7 @@ class Causes {
   SourceText text_;
   std::unordered_map<std::uint32_t, Cause> by_stack_;
   std::vector<std::pair<Cause, std::vector<Interval>>> ranges_;
+  const std::vector<Interval> throttled_;
   std::vector<std::uint32_t> transfers_;  // calls that move kCpuPartBytes or more, either way
 };
 

@@ -2,6 +2,7 @@
 #include "analysis/chrome_trace.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -163,7 +164,8 @@ class Writer {
       if (!file_.good()) break;
     }
     open = ranges_before(kEver, kEver, open);
-    rows_of_gaps(open);
+    open = rows_of_gaps(open);
+    rows_of_host(open);
     footer();
     flush(0);
     return counts_;
@@ -346,7 +348,7 @@ class Writer {
 
   // What a launching thread was seen to do while it launched nothing. A look at a thread that had not
   // run since the one before says nothing new.
-  void rows_of_gaps(bool open) {
+  bool rows_of_gaps(bool open) {
     for (const recording::GapSample& look : recording_.gap_samples) {
       if (look.time_ns < window_.begin_ns || look.time_ns > window_.end_ns ||
           (look.flags & recording::kGapUnmoved) != 0 || !file_.good()) {
@@ -373,6 +375,74 @@ class Writer {
       row_ += native_args(look.native_stack);
       row_ += "}}";
       open = keep_rows(look.time_ns);
+    }
+    return open;
+  }
+
+  // One counter event: a value holds until the next event of its name.
+  bool counter(const char* name, std::uint64_t time_ns,
+               std::initializer_list<std::pair<const char*, std::optional<double>>> values) {
+    const bool any = std::any_of(values.begin(), values.end(),
+                                 [](const auto& value) { return value.second.has_value(); });
+    if (!any) return true;
+    row_.clear();
+    row_comma();
+    row("{{\"ph\": \"C\", \"name\": \"{}\", \"pid\": {}, \"tid\": 0, \"ts\": ", name, pid_);
+    append_ts(row_, time_ns);
+    row_ += ", \"args\": {";
+    const char* comma = "";
+    for (const auto& [key, value] : values) {
+      if (!value) continue;
+      row("{}\"{}\": ", comma, key);
+      append_number(row_, *value);
+      comma = ", ";
+    }
+    row_ += "}}";
+    return keep_rows(time_ns);
+  }
+
+  // What the kernel counted, as rates from one sample of the helper thread to the next.
+  void rows_of_host(bool open) {
+    using recording::HostCounter;
+    const recording::HostCounts* before = nullptr;
+    for (const recording::HostCounts& counts : recording_.host_counts) {
+      if (counts.moment != recording::HostMoment::kHelper) continue;
+      const recording::HostCounts* const from = std::exchange(before, &counts);
+      if (from == nullptr || from->thread_id != counts.thread_id ||
+          from->time_ns >= counts.time_ns || counts.time_ns < window_.begin_ns ||
+          from->time_ns > window_.end_ns || !file_.good()) {
+        continue;
+      }
+      if (!open) {
+        ++counts_.left_out;
+        continue;
+      }
+      const auto ns = static_cast<double>(counts.time_ns - from->time_ns);
+      const auto rate = [&](HostCounter c, double scale) -> std::optional<double> {
+        const auto a = from->at(c), b = counts.at(c);
+        if (!a || !b || *b < *a) return std::nullopt;
+        return static_cast<double>(*b - *a) / ns * scale;
+      };
+      const std::uint64_t time = std::max(from->time_ns, window_.begin_ns);
+      constexpr double kSecond = 1e9, kPercent = 100;
+      open = counter("host: processors in use", time,
+                     {{"user", rate(HostCounter::kUserNs, 1)},
+                      {"system", rate(HostCounter::kSystemNs, 1)}}) &&
+             counter("host: page faults per s", time,
+                     {{"major", rate(HostCounter::kMajorFaults, kSecond)},
+                      {"minor", rate(HostCounter::kMinorFaults, kSecond)}}) &&
+             counter("host: context switches per s", time,
+                     {{"voluntary", rate(HostCounter::kVoluntarySwitches, kSecond)},
+                      {"involuntary", rate(HostCounter::kInvoluntarySwitches, kSecond)}}) &&
+             counter("host: processors throttled", time,
+                     {{"throttled", rate(HostCounter::kThrottledNs, 1)}}) &&
+             counter("host: pressure (%)", time,
+                     {{"cpu", rate(HostCounter::kCpuSomeNs, kPercent)},
+                      {"io", rate(HostCounter::kIoSomeNs, kPercent)},
+                      {"memory", rate(HostCounter::kMemorySomeNs, kPercent)}}) &&
+             counter("host: pages swapped per s", time,
+                     {{"in", rate(HostCounter::kSwapInPages, kSecond)},
+                      {"out", rate(HostCounter::kSwapOutPages, kSecond)}});
     }
   }
 

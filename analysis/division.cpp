@@ -58,6 +58,7 @@ constexpr PartText kPartTexts[] = {
     {Part::kInterpreter, "gil", "waits for the GIL", "host"},
     {Part::kCollection, "garbage_collection", "collects garbage", "host"},
     {Part::kNoProcessor, "no_processor", "waits for a processor", "host"},
+    {Part::kQuota, "cpu_quota", "stopped: CPU quota used up", "host"},
     {Part::kMemory, "host_memory", "page faults, mapping memory", "host"},
     {Part::kCheckpoint, "checkpoint", "saves a checkpoint", "host"},
     {Part::kLogging, "logging", "logs or prints", "host"},
@@ -94,7 +95,8 @@ constexpr OfCause kOfCause[] = {
     {Cause::kLoaderQueue, Part::kLoaderWorkers}, {Cause::kInterpreter, Part::kInterpreter},
     {Cause::kNoProcessor, Part::kNoProcessor},   {Cause::kCollection, Part::kCollection},
     {Cause::kSeries, Part::kLaunching},          {Cause::kSmallCopies, Part::kSmallCopies},
-    {Cause::kCpuPart, Part::kCpuPart},
+    {Cause::kCpuPart, Part::kCpuPart},           {Cause::kQuota, Part::kQuota},
+    {Cause::kPageFault, Part::kMemory},
 };
 static_assert(std::size(kOfCause) == kCauses - 1);  // all but kNone
 

@@ -53,6 +53,7 @@ enum class Part : std::uint8_t {
   kInterpreter,
   kCollection,
   kNoProcessor,
+  kQuota,
   kMemory,
   kCheckpoint,
   kLogging,

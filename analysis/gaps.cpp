@@ -10,6 +10,7 @@
 
 #include "analysis/looks.hpp"
 #include "analysis/names.hpp"
+#include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -273,6 +274,17 @@ std::string system_call_name(std::uint16_t number) {
   return call == nullptr ? fmt::format("system call {}", number) : call->name;
 }
 
+bool waits_for_memory(const GapSample& look) {
+  if ((look.flags & recording::kGapOutside) != 0 && (look.state == 'D' || look.state == 'S')) {
+    return true;
+  }
+  // With kGapOutside it has been woken between two questions.
+  if (look.state != 'R' || (look.flags & recording::kGapInSystemCall) != 0) return false;
+  const std::uint64_t time = look.time_ns - look.since_ns;
+  const std::uint64_t off = time - std::min(time, look.run_ns);
+  return look.major_faults > 0 && off * 2 > time && off <= look.major_faults * kLongestFaultNs;
+}
+
 GapKind kind_of(const GapSample& look, const std::vector<SourceLine>& frames,
                 const std::vector<std::string>& native) {
   const bool in_call = (look.flags & recording::kGapInSystemCall) != 0;
@@ -282,9 +294,7 @@ GapKind kind_of(const GapSample& look, const std::vector<SourceLine>& frames,
   if (any_name(native, "gc_collect_main") || any_name(native, "_PyGC_Collect")) {
     return GapKind::kCollector;
   }
-  if ((look.flags & recording::kGapOutside) != 0) {
-    return look.state == 'D' || look.state == 'S' ? GapKind::kPageFault : GapKind::kOther;
-  }
+  if (waits_for_memory(look)) return GapKind::kPageFault;
   if (in_call) return kind_in_call(look, frames);
   if (look.state != 'R') return GapKind::kOther;
   return look.wait_ns > look.run_ns ? GapKind::kNoProcessor : GapKind::kRuns;

@@ -81,6 +81,9 @@ std::string doing_text(const GapRow& row);
 
 // Name of an x86-64 system call; empty: not one of those that are told apart.
 std::string system_call_name(std::uint16_t number);
+// Whether the thread waited for memory to be brought in from a disk: it is blocked outside of any
+// system call; or it runs now, and had been put off its processor by major faults.
+bool waits_for_memory(const recording::GapSample& look);
 // What a look says. `frames`: the Python frames, innermost first; `native`: names, innermost first.
 GapKind kind_of(const recording::GapSample& look, const std::vector<SourceLine>& frames,
                 const std::vector<std::string>& native);

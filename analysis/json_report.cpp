@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The verdict as JSON. Schema 1: fields are only added. Times in ms, shares 0 to 1.
+#include <optional>
+
 #include <nlohmann/json.hpp>
 
 #include "analysis/api.hpp"
@@ -249,6 +251,95 @@ Json division(const ProcessReport& p) {
   return out;
 }
 
+// What is not known is null; a limit that is known not to be there is 0.
+Json json(const recording::HostOffer& h) {
+  if (!h.known) return nullptr;
+  const auto count = [](std::uint64_t n) { return n == 0 ? Json() : Json(n); };
+  const bool quota = (h.flags & recording::kHostTellsQuota) != 0;
+  const bool limit = (h.flags & recording::kHostTellsMemoryLimit) != 0;
+  const bool memory = (h.flags & recording::kHostTellsMemory) != 0;
+  const double effective = h.effective_processors();
+  return {{"online_processors", count(h.online_processors)},
+          {"usable_processors", count(h.usable_processors)},
+          {"effective_processors", effective > 0 ? Json(effective) : Json()},
+          {"cpu_quota_us", quota ? Json(h.cpu_quota_us) : Json()},
+          {"cpu_period_us", quota ? Json(h.cpu_period_us) : Json()},
+          {"memory_bytes", memory ? Json(h.memory_bytes) : Json()},
+          {"swap_bytes", memory ? Json(h.swap_bytes) : Json()},
+          {"memory_limit_bytes", limit ? Json(h.memory_limit_bytes) : Json()},
+          {"page_bytes", count(h.page_bytes)}};
+}
+
+Json number(const std::optional<std::uint64_t>& n) { return n ? Json(*n) : Json(); }
+Json ms_or_null(const std::optional<std::uint64_t>& ns) { return ns ? Json(ms(*ns)) : Json(); }
+
+Json json(const HostUse& u) {
+  if (!u.known()) return nullptr;
+  return {{"user_ms", ms_or_null(u.user_ns)},
+          {"system_ms", ms_or_null(u.system_ns)},
+          {"minor_faults", number(u.minor_faults)},
+          {"major_faults", number(u.major_faults)},
+          {"voluntary_switches", number(u.voluntary_switches)},
+          {"involuntary_switches", number(u.involuntary_switches)}};
+}
+
+const char* source_id(recording::HostSource source) {
+  switch (source) {
+    case recording::HostSource::kGroup:
+      return "control_group";
+    case recording::HostSource::kMachine:
+      return "machine";
+    case recording::HostSource::kNoFile:
+      return "no_file";
+    case recording::HostSource::kRefused:
+      return "refused";
+    case recording::HostSource::kStrange:
+      return "not_understood";
+    case recording::HostSource::kNotNeeded:
+      return "no_swap_space";
+    case recording::HostSource::kNotTold:
+      break;
+  }
+  return "not_counted";
+}
+
+// Sums over the judged steps.
+Json json(const HostReport& h) {
+  const HostBeside& b = h.beside;
+  const auto source = [&](recording::HostTopic topic) {
+    return source_id(h.sources[static_cast<std::size_t>(topic)]);
+  };
+  return {{"counted_steps", h.counted_steps},
+          {"process", json(h.process)},
+          {"step_thread", json(h.thread)},
+          {"samples", h.samples},
+          {"sampled_ms", ms(b.ns)},
+          {"process_by_samples", json(b.process)},
+          {"quota",
+           {{"source", source(recording::HostTopic::kQuota)},
+            {"periods", number(b.quota_periods)},
+            {"throttled_periods", number(b.throttled_periods)},
+            {"throttled_processor_ms", ms_or_null(b.throttled_ns)}}},
+          {"memory",
+           {{"source", source(recording::HostTopic::kMemory)},
+            {"high_events", number(b.memory_high)},
+            {"max_events", number(b.memory_max)},
+            {"oom_kills", number(b.memory_oom_kills)}}},
+          {"pressure",
+           {{"source", source(recording::HostTopic::kPressure)},
+            {"cpu_some_ms", ms_or_null(b.cpu_some_ns)},
+            {"cpu_full_ms", ms_or_null(b.cpu_full_ns)},
+            {"io_some_ms", ms_or_null(b.io_some_ns)},
+            {"io_full_ms", ms_or_null(b.io_full_ns)},
+            {"memory_some_ms", ms_or_null(b.memory_some_ns)},
+            {"memory_full_ms", ms_or_null(b.memory_full_ns)}}},
+          {"swap",
+           {{"source", source(recording::HostTopic::kSwap)},
+            {"pages_in", number(b.swap_in_pages)},
+            {"pages_out", number(b.swap_out_pages)},
+            {"process_swapped_bytes", number(b.swapped_bytes)}}}};
+}
+
 Json steps(const ProcessReport& p) {
   Json out = Json::array();
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
@@ -262,7 +353,9 @@ Json steps(const ProcessReport& p) {
                    {"kernel_busy_ms", known ? Json(ms(t.kernel_busy_ns)) : Json()},
                    {"idle_ms", known ? std::move(idle) : Json()},
                    {"device_work", t.ops},
-                   {"kernels", t.kernels}});
+                   {"kernels", t.kernels},
+                   {"host", json(p.host_counters.steps[i].process)},
+                   {"host_step_thread", json(p.host_counters.steps[i].thread)}});
   }
   return out;
 }
@@ -369,6 +462,8 @@ Json json(const ProcessReport& p) {
   out["graph_launches"] = s.graph_launches;
   out["median_kernel_us"] = static_cast<double>(s.median_kernel_ns) / 1e3;
   out["median_launch_gap_us"] = static_cast<double>(s.median_launch_gap_ns) / 1e3;
+  out["host_offer"] = json(p.host_offer);
+  out["host_counters"] = json(p.host_counters);
   out["steps"] = steps(p);
   return out;
 }

@@ -345,6 +345,7 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   report.bad_bytes = recording.bad_bytes;
   report.steps_seen = recording.steps_seen;
   report.settings = recording.settings;
+  report.host_offer = recording.host_offer;
   for (const recording::Notice& notice : recording.notices) {
     // A program may meet the same thing ten thousand times.
     if (std::find(report.notices.begin(), report.notices.end(), notice.text) ==
@@ -387,6 +388,7 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   }
 
   add_overheads(recording, report);
+  report.host_counters = count_host(recording, report.steps);
   const std::vector<HostSegment> host = host_segments(recording);
   DeviceSteps device = split_time(recording, timeline, host, report.steps, report.device);
   SourceLines lines(recording);

@@ -15,6 +15,7 @@
 #include "analysis/coverage.hpp"
 #include "analysis/division.hpp"
 #include "analysis/gaps.hpp"
+#include "analysis/host_counters.hpp"
 #include "analysis/ranges.hpp"
 #include "analysis/steps.hpp"
 #include "analysis/summary.hpp"
@@ -82,6 +83,8 @@ struct ProcessReport {
   // device's queue, the driver compiling and loading code.
   std::uint64_t cupti_ns = 0, queue_full_ns = 0, code_loading_ns = 0;
 
+  recording::HostOffer host_offer;
+
   // steps
   StepMode mode = StepMode::kSteps;
   recording::StepSource step_source = recording::StepSource::kNone;
@@ -104,6 +107,7 @@ struct ProcessReport {
   Spread step_ms, busy_share_of_step;
   Summary summary;
   Division division;              // known where there are device times
+  HostReport host_counters;
   Gaps gaps;                      // what the host did while the device idled
   std::vector<RangeRow> ranges;   // longest in total first
   std::vector<Finding> findings;  // dearest first

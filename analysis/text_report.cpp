@@ -269,6 +269,54 @@ void tables(Page& page, const ProcessReport& p) {
   }
 }
 
+// Only where the process has less than the machine.
+std::string offer_text(const recording::HostOffer& h) {
+  const double quota = h.quota_processors();
+  const bool pinned = h.usable_processors > 0 && h.usable_processors < h.online_processors;
+  const bool capped = quota > 0 && (h.usable_processors == 0 || quota < h.usable_processors);
+  if (!pinned && !capped) return {};
+  std::string text =
+      fmt::format("{} of {} processors may be used",
+                  h.usable_processors == 0 ? "?" : std::to_string(h.usable_processors),
+                  h.online_processors == 0 ? "?" : std::to_string(h.online_processors));
+  if (capped) {
+    text += fmt::format(", but the quota is {} ({} ms in each {} ms)", number(quota),
+                        number(static_cast<double>(h.cpu_quota_us) / 1e3),
+                        number(static_cast<double>(h.cpu_period_us) / 1e3));
+  }
+  return text + '.';
+}
+
+// Only what costs time, or may.
+std::string counters_text(const ProcessReport& p) {
+  const HostReport& h = p.host_counters;
+  const HostBeside& b = h.beside;
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
+  const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
+  const char* per = p.has_steps() ? " per step" : "";
+  if (b.throttled_periods.value_or(0) > 0 && b.quota_periods) {
+    add(fmt::format("throttled in {} of {} periods of the quota", *b.throttled_periods,
+                    *b.quota_periods));
+  }
+  const HostUse& use = h.process.known() ? h.process : b.process;
+  const double counted = h.process.known() ? static_cast<double>(h.counted_steps) : steps;
+  if (const double faults = static_cast<double>(use.major_faults.value_or(0)) / counted;
+      faults >= 1) {
+    add(fmt::format("{} major page faults{}", count_text(faults), per));
+  }
+  if (b.memory_max.value_or(0) > 0) {
+    add(fmt::format("the limit on memory was met {} times", *b.memory_max));
+  }
+  if (b.memory_oom_kills.value_or(0) > 0) {
+    add(fmt::format("{} processes were killed for want of memory", *b.memory_oom_kills));
+  }
+  if (b.swap_in_pages.value_or(0) > 0) {
+    add(fmt::format("{} pages were swapped in on this machine", *b.swap_in_pages));
+  }
+  return text.empty() ? text : "Counted in these steps: " + text + ".";
+}
+
 void coverage(Page& page, const ProcessReport& p) {
   page.heading("What this rests on");
   std::string text = fmt::format("{} calls recorded", p.calls);
@@ -339,6 +387,10 @@ void coverage(Page& page, const ProcessReport& p) {
   if (p.coverage.failed_calls > 0) {
     page.wrapped("  ", fmt::format("{} calls returned an error.", p.coverage.failed_calls));
   }
+  const std::string offer = offer_text(p.host_offer);
+  if (!offer.empty()) page.wrapped("  ", "Host: " + offer);
+  const std::string counters = counters_text(p);
+  if (!counters.empty()) page.wrapped("  ", counters);
   for (const OtherDevice& d : p.other_devices) {
     page.wrapped("  ",
                  fmt::format("GPU {} ({}) busy {}.", d.device,

@@ -66,6 +66,14 @@ inline constexpr double kGapLineShare = 0.5;
 // Parts of a step's division that are less than this share one row.
 inline constexpr double kLeastPartShare = 0.001;
 
+// What a thread that runs again may have been off its processor for by one major fault: some 0.1 ms
+// for a flash disk, and the wait for a processor behind it. One that takes longer is met while it
+// waits.
+inline constexpr std::uint64_t kLongestFaultNs = 2'000'000;
+
+// A helper that is woken later than this had no processor; on a busy machine some ms are usual.
+inline constexpr std::uint64_t kLateHelperNs = 5'000'000;
+
 // How many calls round a pause are searched for one with a Python stack.
 inline constexpr int kCallsToSearch = 16;
 

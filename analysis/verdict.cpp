@@ -547,15 +547,34 @@ constexpr CauseText kCauseTexts[] = {
      "with the launching thread waiting for the lock (GIL)",
      "Move that thread's work to another process, or into code that releases the lock (numpy, native "
      "code)."},
-    {Cause::kNoProcessor, "no_processor", "The launching thread is ready but has no processor",
-     "with the launching thread waiting for a processor",
-     "Run fewer busy threads and processes than there are processors: fewer DataLoader workers, "
-     "torch.set_num_threads(1) in each; or ask for more processors."},
     {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
      "with the host in a garbage collection",
      "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection every "
      "N steps."},
 };
+
+// … those with numbers of the host's besides.
+constexpr CauseText kNoProcessorText = {
+    Cause::kNoProcessor, "no_processor", "The launching thread is ready but has no processor",
+    "with the launching thread waiting for a processor",
+    "Run fewer busy threads and processes than there are processors: fewer DataLoader workers, "
+    "torch.set_num_threads(1) in each; or ask for more processors."};
+constexpr CauseText kQuotaText = {
+    Cause::kQuota, "cpu_quota", "The process has used up its quota of processor time",
+    "with all of it stopped until the next period of the quota",
+    "Ask for more processors (a pod's limits.cpu, docker --cpus, the job's CPUs), or run fewer "
+    "busy threads: OMP_NUM_THREADS and DataLoader(num_workers=…) from the quota, not from "
+    "os.cpu_count()."};
+constexpr CauseText kPageFaultText = {
+    Cause::kPageFault, "page_faults", "The GPU waits while memory is read from a disk (page faults)",
+    "with the host waiting for pages that were not in memory",
+    "Read ahead in a thread or in DataLoader workers, or read the file with read() in large "
+    "pieces; keep in memory what is used again (madvise WILLNEED, a copy in RAM)."};
+constexpr CauseText kSwappingText = {
+    Cause::kPageFault, "swapping", "The GPU waits while memory is swapped in",
+    "with the host waiting for pages that had been swapped out",
+    "Use less memory (fewer workers, smaller caches), or ask for more; mlock or MAP_LOCKED for "
+    "what each step needs."};
 
 std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& text) {
   auto rows = rows_where(report, [&](const IdleRow& row) { return row.cause == text.cause; });
@@ -575,6 +594,116 @@ std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& te
   }
   finding.evidence += fmt::format(", {}.", text.evidence);
   finding.cure = text.cure;
+  return finding;
+}
+
+// A line that the launching thread was at while it waited for memory.
+void add_cause_line(Finding& finding, const ProcessReport& report) {
+  for (const GapRow& row : report.gaps.rows) {  // longest first
+    if (row.kind != GapKind::kPageFault || !row.line.known()) continue;
+    const std::string line = to_text(row.line);
+    finding.where = line + (finding.where.empty() ? "" : ", " + finding.where);
+    return;
+  }
+}
+
+std::string processors_text(const recording::HostOffer& h) {
+  if (h.usable_processors == 0) return {};
+  std::string text = fmt::format("{} processors", h.usable_processors);
+  if (h.quota_processors() > 0 && h.quota_processors() < h.usable_processors) {
+    text += fmt::format(" and a quota of {:.1f}", h.quota_processors());
+  }
+  return text;
+}
+
+std::optional<Finding> cpu_quota(const ProcessReport& report) {
+  auto finding = of_cause(report, kQuotaText);
+  if (!finding) return finding;
+  const HostBeside& b = report.host_counters.beside;
+  const Per per(report);
+  if (b.throttled_ns && b.throttled_periods && b.quota_periods) {
+    finding->evidence +=
+        fmt::format(" Throttled for {:.1f} ms{}, summed over processors, in {} of {} periods.",
+                    per.ms_of(*b.throttled_ns), per.word, *b.throttled_periods, *b.quota_periods);
+  }
+  const double quota = report.host_offer.quota_processors();
+  if (quota > 0) {
+    finding->evidence +=
+        fmt::format(" The quota is {:.1f} ms in each {:.1f} ms: {:.2g} processors.",
+                    static_cast<double>(report.host_offer.cpu_quota_us) / 1e3,
+                    static_cast<double>(report.host_offer.cpu_period_us) / 1e3, quota);
+  }
+  return finding;
+}
+
+// Pages that were swapped out, or of files? Of the whole machine, so that a process beside this one
+// may have swapped them.
+bool swaps(const ProcessReport& report) {
+  const HostReport& h = report.host_counters;
+  const HostUse& use = h.process.known() ? h.process : h.beside.process;
+  return h.beside.swap_in_pages && use.major_faults && *h.beside.swap_in_pages > 0 &&
+         *h.beside.swap_in_pages * 2 >= *use.major_faults;
+}
+
+std::optional<Finding> page_faults_of(const ProcessReport& report, const CauseText& text) {
+  auto finding = of_cause(report, text);
+  if (!finding) return finding;
+  const HostReport& h = report.host_counters;
+  const HostUse& use = h.process.known() ? h.process : h.beside.process;
+  const double steps = h.process.known() ? static_cast<double>(h.counted_steps) : Per(report).steps;
+  if (use.major_faults) {
+    finding->evidence +=
+        fmt::format(" {} major faults{}.",
+                    count_text(static_cast<double>(*use.major_faults) / steps), Per(report).word);
+  }
+  if (h.beside.swap_in_pages && *h.beside.swap_in_pages > 0) {
+    finding->evidence +=
+        fmt::format(" Pages swapped in by the machine meanwhile: {}.", *h.beside.swap_in_pages);
+  }
+  if (h.beside.swapped_bytes && *h.beside.swapped_bytes > 0) {
+    finding->evidence += fmt::format(" Of this process {:.0f} MiB were swapped out.",
+                                     static_cast<double>(*h.beside.swapped_bytes) / (1 << 20));
+  }
+  add_cause_line(*finding, report);
+  return finding;
+}
+std::optional<Finding> page_faults(const ProcessReport& report) {
+  return swaps(report) ? std::nullopt : page_faults_of(report, kPageFaultText);
+}
+std::optional<Finding> swapping(const ProcessReport& report) {
+  return swaps(report) ? page_faults_of(report, kSwappingText) : std::nullopt;
+}
+
+std::optional<Finding> no_processor(const ProcessReport& report) {
+  auto finding = of_cause(report, kNoProcessorText);
+  if (!finding) return finding;
+  const HostReport& h = report.host_counters;
+  const std::string processors = processors_text(report.host_offer);
+  if (!processors.empty()) finding->evidence += fmt::format(" The process has {}.", processors);
+  if (h.process.involuntary_switches) {
+    finding->evidence +=
+        fmt::format(" Its threads were put off a processor {} times{}",
+                    count_text(static_cast<double>(*h.process.involuntary_switches) /
+                               static_cast<double>(h.counted_steps)),
+                    Per(report).word);
+    if (h.thread.involuntary_switches) {
+      finding->evidence +=
+          fmt::format(", the launching one {} times",
+                      count_text(static_cast<double>(*h.thread.involuntary_switches) /
+                                 static_cast<double>(h.counted_steps)));
+    }
+    finding->evidence += '.';
+  }
+  if (h.beside.cpu_some_ns && h.beside.ns > 0) {
+    finding->evidence +=
+        fmt::format(" For {:.0f} % of the time some task of {} waited for a processor.",
+                    std::min(100.0, percent(static_cast<double>(*h.beside.cpu_some_ns) /
+                                            static_cast<double>(h.beside.ns))),
+                    h.sources[static_cast<std::size_t>(recording::HostTopic::kPressure)] ==
+                            recording::HostSource::kMachine
+                        ? "the machine"
+                        : "its control group");
+  }
   return finding;
 }
 
@@ -771,7 +900,7 @@ struct Rule {
   bool needs_device_times;
   std::optional<Finding> (*find)(const ProcessReport&);
 };
-static_assert(std::size(kCauseTexts) == 8);
+static_assert(std::size(kCauseTexts) == 7);
 constexpr Rule kRules[] = {
     {kCauseTexts[0].id, true, cause_finding<0>},
     {kCauseTexts[1].id, true, cause_finding<1>},
@@ -780,7 +909,10 @@ constexpr Rule kRules[] = {
     {kCauseTexts[4].id, true, cause_finding<4>},
     {kCauseTexts[5].id, true, cause_finding<5>},
     {kCauseTexts[6].id, true, cause_finding<6>},
-    {kCauseTexts[7].id, true, cause_finding<7>},
+    {kNoProcessorText.id, true, no_processor},
+    {kQuotaText.id, true, cpu_quota},
+    {kPageFaultText.id, true, page_faults},
+    {kSwappingText.id, true, swapping},
     {"worker_restart", true, worker_restart},
     {"data_starvation", true, data_starvation},
     {"synchronisation", true, synchronisation},

@@ -42,7 +42,7 @@ struct Config {
   char processes[kTextMax];
   std::uint64_t skip_first, skip_first_wait, wait, warmup, active, repeat;
   std::uint64_t python_stacks, native_stacks, max_size, prelude_size, export_traces;
-  std::uint64_t gap_sampling, gap_threshold;
+  std::uint64_t gap_sampling, gap_threshold, host_counters;
   // derived
   StepKind step_kind;
   const char* step_pattern;  // into `step`, behind the colon

@@ -107,6 +107,7 @@ enum class RecordType : std::uint16_t {
   kOverhead = 11,    // OverheadRecord
   kDropped = 12,     // DroppedRecord
   kGapSample = 13,   // GapSampleRecord: what a launching thread did while nothing was launched
+  kHostCounters = 14,  // HostCountersRecord: what the kernel counted
   // definitions; always written before the first record that uses them, but perhaps in the block
   // of another thread: a reader collects all definitions first
   kKernel = 16,     // KernelRecord + name
@@ -122,6 +123,7 @@ enum class RecordType : std::uint16_t {
   kRangeText = 26,  // RangeTextRecord + text: a message, domain or category of ranges
   kModule = 27,     // ModuleRecord + path, build id: a loaded ELF object
   kReach = 28,      // ReachRecord + one byte of ReachFlags for each api id
+  kHost = 29,       // HostRecord: what the host offers this process
 };
 
 struct RecordHeader {
@@ -412,6 +414,57 @@ struct GapSampleRecord {
 };
 static_assert(sizeof(GapSampleRecord) == 72);
 
+// ---- what the kernel counts ------------------------------------------------------------------------
+
+// Bits in HostCountersRecord::known: append only. All rise from the begin of the process, the group
+// or the machine, but for those that say otherwise.
+enum class HostCounter : std::uint8_t {
+  // of the process; …Thread: of the thread that makes the edge
+  kUserNs = 0, kSystemNs = 1, kMinorFaults = 2, kMajorFaults = 3, kVoluntarySwitches = 4,
+  kInvoluntarySwitches = 5,
+  kThreadUserNs = 6, kThreadSystemNs = 7, kThreadMinorFaults = 8, kThreadMajorFaults = 9,
+  kThreadVoluntarySwitches = 10, kThreadInvoluntarySwitches = 11,
+  // how much later than it had asked for the helper thread was woken, this time
+  kHelperLateNs = 12,
+  // of the control group with the tightest quota; time is summed over processors
+  kQuotaPeriods = 16, kThrottledPeriods = 17, kThrottledNs = 18,
+  // of the control group with the tightest limit on memory
+  kMemoryHigh = 20, kMemoryMax = 21, kMemoryOomKills = 22,
+  // pressure (PSI)
+  kCpuSomeNs = 24, kCpuFullNs = 25, kIoSomeNs = 26, kIoFullNs = 27, kMemorySomeNs = 28,
+  kMemoryFullNs = 29,
+  // of the machine; kSwappedBytes: of the process that are swapped out now
+  kSwapInPages = 32, kSwapOutPages = 33, kSwappedBytes = 34,
+};
+inline constexpr int kHostCounters = 64;
+
+// Where the counters of a topic come from, or why there are none.
+enum class HostSource : std::uint8_t {
+  kNotTold = 0,
+  kGroup = 1,      // a control group that the process is in
+  kMachine = 2,
+  kNoFile = 16,    // the kernel has no such file here
+  kRefused = 17,   // it may not be read
+  kStrange = 18,   // what it holds was not understood
+  kNotNeeded = 19,  // there is no swap space
+};
+enum class HostTopic : std::uint8_t { kQuota = 0, kMemory = 1, kPressure = 2, kSwap = 3 };
+inline constexpr int kHostTopics = 4;
+
+enum class HostMoment : std::uint32_t { kEdge = 0, kHelper = 1 };
+
+// A u64 for each bit of `known`, lowest first, behind the struct.
+struct HostCountersRecord {
+  RecordHeader header;  // value: HostMoment
+  std::uint64_t time_ns;
+  std::uint64_t known;      // by HostCounter
+  std::uint32_t thread_id;  // that counted
+  std::uint32_t step;       // kEdge: that ended here
+  HostSource sources[kHostTopics];  // kHelper
+  std::uint32_t reserved;
+};
+static_assert(sizeof(HostCountersRecord) == 40);
+
 // ---- ranges: what the program (NVTX) or a library (cuDNN, NCCL) names
 
 enum class RangeKind : std::uint8_t {
@@ -598,5 +651,25 @@ struct ReachRecord {
   std::uint32_t modules_left_out;  // loaded objects for which there was no room
 };
 static_assert(sizeof(ReachRecord) == 24);
+
+enum HostFlags : std::uint32_t {
+  kHostTellsQuota = 1,        // whether there is a quota is known
+  kHostTellsMemoryLimit = 2,  // … a limit on memory
+  kHostTellsMemory = 4,       // memory_bytes and swap_bytes are known
+};
+
+// What the host offers this process when its file is opened; once per file.
+struct HostRecord {
+  RecordHeader header;     // value: HostFlags
+  std::uint64_t time_ns;
+  std::uint64_t memory_bytes, swap_bytes;     // of the machine
+  std::uint64_t memory_limit_bytes;           // of its control groups, the tightest; 0: none
+  std::uint64_t cpu_quota_us, cpu_period_us;  // the same: processor time in each period; 0: none
+  std::uint32_t online_processors;            // of the machine; 0: not known
+  std::uint32_t usable_processors;            // by the thread's affinity; 0: not known
+  std::uint32_t page_bytes;
+  std::uint32_t reserved;
+};
+static_assert(sizeof(HostRecord) == 72);
 
 }  // namespace gpubusy::recording

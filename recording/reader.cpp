@@ -2,8 +2,10 @@
 #include "recording/reader.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -237,6 +239,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kRecording:
     case RecordType::kRange:
     case RecordType::kGapSample:
+    case RecordType::kHostCounters:
       good = event(header, view, thread_id);
       break;
     case RecordType::kActivity:
@@ -259,6 +262,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kRangeText:
     case RecordType::kModule:
     case RecordType::kReach:
+    case RecordType::kHost:
       good = definition(header, view);
       break;
     default:
@@ -303,6 +307,29 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
                                         header.value, record.python_stack, record.native_stack,
                                         record.system_call, static_cast<char>(record.state),
                                         record.flags, record.file});
+      seen(record.time_ns);
+      return true;
+    }
+    case RecordType::kHostCounters: {
+      HostCountersRecord record;
+      if (!view.fixed(record) || !plausible(0, record.time_ns) ||
+          header.value > static_cast<std::uint32_t>(HostMoment::kHelper)) {
+        return false;
+      }
+      HostCounts counts{record.time_ns,
+                        record.known,
+                        record.thread_id,
+                        record.step,
+                        static_cast<HostMoment>(header.value),
+                        {},
+                        {}};
+      std::copy(std::begin(record.sources), std::end(record.sources), counts.sources.begin());
+      counts.values.resize(static_cast<std::size_t>(std::popcount(record.known)));
+      const std::size_t bytes = counts.values.size() * sizeof(std::uint64_t);
+      std::string_view values;
+      if (!view.text(sizeof record, bytes, values)) return false;
+      std::memcpy(counts.values.data(), values.data(), bytes);
+      recording_.host_counts.push_back(std::move(counts));
       seen(record.time_ns);
       return true;
     }
@@ -625,6 +652,23 @@ bool Parser::definition(RecordHeader header, RecordView view) {
       r.modules_left_out = std::max<std::uint64_t>(r.modules_left_out, record.modules_left_out);
       return whole;
     }
+    case RecordType::kHost: {
+      HostRecord record;
+      if (!view.fixed(record) || (record.cpu_quota_us != 0 && record.cpu_period_us == 0)) {
+        return false;
+      }
+      r.host_offer = {header.value,
+                      record.memory_bytes,
+                      record.swap_bytes,
+                      record.memory_limit_bytes,
+                      record.cpu_quota_us,
+                      record.cpu_period_us,
+                      record.online_processors,
+                      record.usable_processors,
+                      record.page_bytes,
+                      true};
+      return true;
+    }
     default:
       return false;
   }
@@ -698,6 +742,7 @@ void Parser::finish(std::uint64_t header_lost) {
   sort_by(recording_.steps, [](const StepEdge& e) { return e.time_ns; });
   sort_by(recording_.recording_edges, [](const RecordingEdge& e) { return e.time_ns; });
   sort_by(recording_.notices, [](const Notice& n) { return n.time_ns; });
+  sort_by(recording_.host_counts, [](const HostCounts& h) { return h.time_ns; });
   sort_by(recording_.gap_samples, [](const GapSample& g) { return g.time_ns; });
   finish_ranges();
   close_windows();

@@ -4,7 +4,10 @@
 // Times: CLOCK_MONOTONIC ns. Sizes: bytes.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -129,6 +132,22 @@ struct GapSample {
   std::uint8_t flags;  // GapFlags
   GapFile file;
 };
+// What the kernel had counted at an instant.
+struct HostCounts {
+  std::uint64_t time_ns = 0;
+  std::uint64_t known = 0;  // bits by HostCounter
+  std::uint32_t thread_id = 0;
+  std::uint32_t step = 0;  // kEdge: that ended here
+  HostMoment moment = HostMoment::kEdge;
+  std::array<HostSource, kHostTopics> sources{};  // kHelper
+  std::vector<std::uint64_t> values;              // one for each bit of `known`, lowest first
+
+  std::optional<std::uint64_t> at(HostCounter counter) const {
+    const auto bit = static_cast<unsigned>(counter);
+    if ((known >> bit & 1) == 0) return std::nullopt;
+    return values[static_cast<std::size_t>(std::popcount(known & ((std::uint64_t{1} << bit) - 1)))];
+  }
+};
 struct Range {
   std::uint64_t start_ns, end_ns;  // start_ns may lie before the recording began
   std::uint64_t payload;
@@ -150,6 +169,28 @@ struct Module {           // a loaded ELF object
   std::string path;      // empty: the program itself
   std::string build_id;  // hex
   bool cut;              // the path is not whole
+};
+
+// What the host offers the process.
+struct HostOffer {
+  std::uint32_t flags = 0;                                                 // HostFlags
+  std::uint64_t memory_bytes = 0, swap_bytes = 0, memory_limit_bytes = 0;  // limit 0: none
+  std::uint64_t cpu_quota_us = 0, cpu_period_us = 0;                       // 0: none
+  std::uint32_t online_processors = 0, usable_processors = 0;              // 0: not known
+  std::uint32_t page_bytes = 0;
+  bool known = false;  // false: recorded before there was such a thing
+
+  double quota_processors() const {
+    return cpu_quota_us == 0
+               ? 0
+               : static_cast<double>(cpu_quota_us) / static_cast<double>(cpu_period_us);
+  }
+  // What the process can use at a time in the long run; 0: not known.
+  double effective_processors() const {
+    const double quota = quota_processors();
+    return quota > 0 && (usable_processors == 0 || quota < usable_processors) ? quota
+                                                                              : usable_processors;
+  }
 };
 
 struct Recording {
@@ -176,6 +217,7 @@ struct Recording {
   std::vector<RecordingEdge> recording_edges;  // by time
   std::vector<Range> ranges;             // by start_ns, longest first
   std::vector<GapSample> gap_samples;    // by time_ns
+  std::vector<HostCounts> host_counts;   // by time_ns
   std::unordered_map<std::uint32_t, Kernel> kernels;
   std::unordered_map<std::uint32_t, Code> codes;
   std::unordered_map<std::uint32_t, StackNode> stack_nodes;
@@ -189,6 +231,7 @@ struct Recording {
   bool has_reach = false;           // false: recorded before there was such a thing
   bool driver_loaded = false;
   std::uint64_t modules_left_out = 0;
+  HostOffer host_offer;
 
   std::uint64_t dropped_activities = 0;  // CUPTI's records that were lost
   std::uint64_t orphan_activities = 0;   // device work without a call that was seen

@@ -24,6 +24,8 @@
 #include "runtime/device_timer.hpp"
 #include "runtime/driver.hpp"
 #include "runtime/gaps/sampler.hpp"
+#include "runtime/host/counters.hpp"
+#include "runtime/host/offer.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/native/capture.hpp"
@@ -632,6 +634,7 @@ void start_up(const StartUp& start) noexcept {
   if (getcwd(g_state.start_directory, sizeof g_state.start_directory) == nullptr) {
     g_state.start_directory[0] = '\0';
   }
+  host_facts::set_up(c.host_counters != 0);
   gaps::set_up(c.gap_sampling != 0, c.gap_threshold * 1000);
   if (c.native_stacks != 0 || c.gap_sampling != 0) set_up_native_stacks();
   g_state.has_config = true;
@@ -720,6 +723,7 @@ bool arm() noexcept {
                        times == config::DeviceTimeKind::kEvents);
   define_apis();
   define_settings();
+  host_facts::write_offer(g_definitions, now_ns());
   if (!native::kSupported && g_state.config.native_stacks != 0 && is_set("GPUBUSY_NATIVE_STACKS")) {
     notice(recording::NoticeKind::kInfo,
            "Native stacks are off: gpubusy cannot read them on this architecture.");
@@ -780,6 +784,11 @@ void end_step(std::uint64_t time_ns, recording::StepSource source) noexcept {
   r.source = source;
   g_definitions.define(&r.header, sizeof r, nullptr, 0);
 
+  // Before our own work for a window that ends, and behind that for one that begins.
+  const auto step = static_cast<std::uint32_t>(g_state.step);
+  const bool was_recording = mode() == Mode::kRecording;
+  if (was_recording) host_facts::count_at_edge(step, now_ns());
+
   const config::Action ended = config::action_at(g_state.schedule, g_state.step);
   ++g_state.step;
   g_state.file.header()->steps_seen.store(g_state.step, std::memory_order_relaxed);
@@ -793,6 +802,7 @@ void end_step(std::uint64_t time_ns, recording::StepSource source) noexcept {
     g_state.exported_windows = 1;  // steps work: their windows are the traces
   }
   enter_step(time_ns);
+  if (!was_recording && mode() == Mode::kRecording) host_facts::count_at_edge(step, now_ns());
 }
 
 void drain_or_leave(Teller teller) noexcept {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "host/groups.hpp"
 #include "launcher/doctor/checks.hpp"
 #include "recording/disk_reserve.hpp"
 
@@ -46,79 +47,10 @@ const FileSystemKind* kind_of(long magic) {
   return nullptr;
 }
 
-// A number in a file; nothing: not there, or "max".
-std::optional<std::uint64_t> number_in(const Machine& m, const std::string& path) {
-  const auto text = m.read(path);
-  if (!text || text->empty() || (*text)[0] < '0' || (*text)[0] > '9') return std::nullopt;
-  return std::strtoull(text->c_str(), nullptr, 10);
-}
-
-// This process's group in the hierarchy of a controller; "" is version 2.
-std::string group_of(const Machine& m, std::string_view controller) {
-  const std::string text = m.read("/proc/self/cgroup").value_or("");
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
-    at = end + 1;
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos) continue;
-    const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string wanted = controller.empty() ? ",," : fmt::format(",{},", controller);
-    if (names == wanted || (!controller.empty() && names.find(wanted) != names.npos)) {
-      return line.substr(second + 1);
-    }
-  }
-  return "/";
-}
-
-// The directories from the group up to the root: every one may have a limit. In a container only
-// the root may be there.
-std::vector<std::string> folders_up(const std::string& mount, std::string group) {
-  std::vector<std::string> out;
-  while (true) {
-    out.push_back(mount + (group == "/" ? "" : group));
-    const std::size_t slash = group.rfind('/');
-    if (group == "/" || slash == group.npos) break;
-    group = slash == 0 ? "/" : group.substr(0, slash);
-  }
-  return out;
-}
-
-std::optional<std::uint64_t> memory_limit(const Machine& m) {
-  constexpr std::uint64_t kNone = std::uint64_t{1} << 60;  // version 1 has a huge number for none
-  std::optional<std::uint64_t> least;
-  const auto take = [&](const std::string& path) {
-    const auto limit = number_in(m, path);
-    if (limit && *limit < kNone && (!least || *limit < *least)) least = limit;
-  };
-  for (const std::string& folder : folders_up("/sys/fs/cgroup", group_of(m, ""))) {
-    take(folder + "/memory.max");
-  }
-  for (const std::string& folder : folders_up("/sys/fs/cgroup/memory", group_of(m, "memory"))) {
-    take(folder + "/memory.limit_in_bytes");
-  }
-  return least;
-}
-
-// In processors; 0: no quota.
-double processor_quota(const Machine& m) {
-  double least = 0;
-  const auto take = [&](double quota, double period) {
-    if (quota > 0 && period > 0 && (least == 0 || quota / period < least)) least = quota / period;
-  };
-  for (const std::string& folder : folders_up("/sys/fs/cgroup", group_of(m, ""))) {
-    const std::string text = m.read(folder + "/cpu.max").value_or("");
-    double quota = 0, period = 0;
-    if (std::sscanf(text.c_str(), "%lf %lf", &quota, &period) == 2) take(quota, period);
-  }
-  for (const char* mount : {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"}) {
-    for (const std::string& folder : folders_up(mount, group_of(m, "cpu"))) {
-      const auto quota = number_in(m, folder + "/cpu.cfs_quota_us");  // -1: none
-      const auto period = number_in(m, folder + "/cpu.cfs_period_us");
-      if (quota && period) take(static_cast<double>(*quota), static_cast<double>(*period));
-    }
-  }
-  return least;
+host::Groups groups_of(const Machine& m) {
+  host::Groups groups;
+  host::read_groups(m.root.c_str(), groups);
+  return groups;
 }
 
 }  // namespace
@@ -184,10 +116,10 @@ std::optional<Outcome> check_limits(const Machine& m) {
 }
 
 std::optional<Outcome> check_memory(const Machine& m) {
-  const auto limit = memory_limit(m);
-  if (!limit) return std::nullopt;
-  const std::string found = size_text(*limit) + " for this control group";
-  if (*limit < 512 * kMi) {
+  const std::uint64_t limit = groups_of(m).memory_bytes;
+  if (limit == 0) return std::nullopt;
+  const std::string found = size_text(limit) + " for this control group";
+  if (limit < 512 * kMi) {
     return Outcome{
         Status::kWarning, found,
         "CUPTI's buffers take up to 32 MiB in a window, and what is written counts until "
@@ -198,7 +130,7 @@ std::optional<Outcome> check_memory(const Machine& m) {
 }
 
 std::optional<Outcome> check_processors(const Machine& m) {
-  const double quota = processor_quota(m);
+  const double quota = groups_of(m).quota_processors();
   const unsigned usable = m.measured.usable_processors, online = m.measured.online_processors;
   if (usable == 0) return Outcome{Status::kUnknown, "not known", "", ""};
   std::string found = fmt::format("{} of {} usable", usable, std::max(online, usable));

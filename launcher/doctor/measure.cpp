@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -28,6 +27,7 @@
 #include <system_error>
 #include <utility>
 
+#include "host/processors.hpp"
 #include "launcher/doctor/machine.hpp"
 #include "launcher/environment.hpp"
 #include "launcher/output_directory.hpp"
@@ -210,13 +210,9 @@ Machine measure(const std::vector<std::string>& command, const char* const* envi
   }
   out.file_size_limit = limit_of(RLIMIT_FSIZE);
   out.open_files_limit = limit_of(RLIMIT_NOFILE);
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  out.online_processors = online > 0 ? static_cast<unsigned>(online) : 0;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    out.usable_processors = static_cast<unsigned>(CPU_COUNT(&set));
-  }
+  const host::Processors processors = host::processors("");
+  out.online_processors = processors.online;
+  out.usable_processors = processors.usable;
   out.reads_own_memory = reads_own_memory();
   out.reads_own_syscall = reads_own_syscall();
   out.clock_ns = clock_cost_ns();

@@ -15,6 +15,7 @@
 #include "runtime/clock.hpp"
 #include "runtime/gaps/evidence.hpp"
 #include "runtime/gaps/hidden_thread.hpp"
+#include "runtime/host/counters.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/native/rules.hpp"
 #include "runtime/native/walker.hpp"
@@ -120,6 +121,7 @@ class Sampler {
   std::uint64_t gap_since_ = 0;  // of the gap in hand
   std::uint64_t last_look_ns_ = 0;
   Watched watched_[kMaxThreads];
+  host_facts::Watch host_;
   char text_[1024], again_[1024];
   python::RemoteMemory memory_;
   python::RemoteFrame frames_[kMaxPython], second_[kMaxPython];
@@ -228,15 +230,14 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
     w.flags = 0;
     w.files.read(TaskFiles::kSystemCall, text_, sizeof text_);
     w.call = parse_system_call(text_);
-    // A thread that runs has no more to tell: what it faults on is seen when it waits for that.
-    if (w.call.state == SystemCall::State::kRuns) {
-      w.state = 'R';
-    } else if (w.files.read(TaskFiles::kState, again_, sizeof again_) != 0) {
+    const bool runs = w.call.state == SystemCall::State::kRuns;
+    // A thread that has run on without leaving its processor has no more to tell.
+    const bool stayed = runs && !first && use.known() && use.turns == use_before.turns;
+    w.state = runs ? 'R' : 0;
+    if (!stayed && w.files.read(TaskFiles::kState, again_, sizeof again_) != 0) {
       const TaskState task = parse_task_state(again_);
-      w.state = task.state;
+      if (!runs) w.state = task.state;
       w.faults = task.major_faults;
-    } else {
-      w.state = 0;
     }
     w.file = recording::GapFile::kNone;
     if (w.call.state == SystemCall::State::kUnknown) {
@@ -316,9 +317,13 @@ void Sampler::run() noexcept {
   native::read_surely();
   gap_since_ = 0;
   for (Watched& w : watched_) w = Watched{};
-  std::uint64_t next_count = 0, next_user = 0;
+  host_.open();
+  std::uint64_t next_count = 0, next_user = 0, due = 0;
+  bool asked_to_end = false;
   while (goes_on()) {
     std::uint64_t now = now_ns();
+    const std::uint64_t late = due != 0 && now > due ? now - due : 0;
+    if (host_.is_due(now, late)) host_.count(self_, now, late);
     if (now >= next_user) {
       // A program that has given up its rights must have no thread that still has them. The next
       // one is made by a thread that is of the new user.
@@ -335,7 +340,9 @@ void Sampler::run() noexcept {
     const Silence silence = listen(now);
     if (!silence.silent) {
       const std::uint64_t later = g_threshold_ns > kListenEveryNs ? g_threshold_ns : kListenEveryNs;
-      if (!sleep_in_hidden_thread(now + later)) break;
+      due = now + later;
+      asked_to_end = !sleep_in_hidden_thread(due);
+      if (asked_to_end) break;
       continue;
     }
     look_at_all(silence, now);
@@ -343,12 +350,18 @@ void Sampler::run() noexcept {
     std::uint64_t period = length / kPeriodsOfGap;
     if (period < kFirstPeriodNs) period = kFirstPeriodNs;
     if (period > kLongestPeriodNs) period = kLongestPeriodNs;
-    now = now_ns();
-    if (!sleep_in_hidden_thread(now + period)) break;
+    due = now_ns() + period;
+    asked_to_end = !sleep_in_hidden_thread(due);
+    if (asked_to_end) break;
   }
   for (Watched& w : watched_) w.files.close();
   // Under a new filter nothing more is asked of the kernel than must be.
-  if (sandbox_mode() == g_sandbox_at_start.mode) self_.writer.close(recording_file());
+  if (sandbox_mode() == g_sandbox_at_start.mode) {
+    // A fork waits for the end of this thread.
+    if (!asked_to_end && mode() != Mode::kOff) host_.count(self_, now_ns(), 0);
+    host_.close();
+    self_.writer.close(recording_file());
+  }
   t_local.state = nullptr;
 }
 

@@ -82,6 +82,8 @@ SCENARIOS = [
     Scenario("gil_contention", "gil_contention", settings=("gemm_tflops=3",), by_looks=True,
              spreads=True,
              parts=("gil",)),
+    Scenario("memory_page_faults", "page_faults", by_looks=True, spreads=True,
+             parts=("host_memory",)),
     Scenario("cpu_part_of_the_model", "cpu_part_of_model",
              parts=("cpu_part",)),
     Scenario("streams_in_series", "serial_streams", "series", ("gemm_tflops=0.03",)),

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 
 #include "recording/reader.hpp"
 #include "tests/support/memory_source.hpp"
@@ -428,6 +429,7 @@ void RecordingBuilder::gap_sample(std::uint64_t time, std::uint64_t since, GapOp
   r.argument = o.argument;
   r.run_ns = o.run_ns;
   r.wait_ns = o.wait_ns;
+  r.major_faults = o.major_faults;
   r.python_stack = o.python_stack;
   r.native_stack = o.native_stack;
   r.system_call = o.system_call;
@@ -435,6 +437,42 @@ void RecordingBuilder::gap_sample(std::uint64_t time, std::uint64_t since, GapOp
   r.flags = o.flags;
   r.file = o.file;
   append(thread_, &r, sizeof r);
+}
+
+void RecordingBuilder::host_offer(rec::HostRecord offer) {
+  offer.header.type = rec::RecordType::kHost;
+  offer.header.size = sizeof offer;
+  append(thread_, &offer, sizeof offer);
+}
+
+void RecordingBuilder::counts(rec::HostCountersRecord r, const HostValues& values) {
+  std::string behind;
+  for (const auto& [counter, value] : values) {
+    r.known |= std::uint64_t{1} << static_cast<unsigned>(counter);
+    behind.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  r.header.size = static_cast<std::uint16_t>(sizeof r + behind.size());
+  append(thread_, &r, sizeof r, behind);
+}
+
+void RecordingBuilder::host_edge(std::uint64_t time, std::uint32_t step, const HostValues& values) {
+  auto r = record<rec::HostCountersRecord>(rec::RecordType::kHostCounters,
+                                           static_cast<std::uint32_t>(rec::HostMoment::kEdge));
+  r.time_ns = time;
+  r.thread_id = thread_;
+  r.step = step;
+  counts(r, values);
+}
+
+void RecordingBuilder::host_counts(std::uint64_t time, const HostValues& values,
+                                   std::array<rec::HostSource, rec::kHostTopics> sources,
+                                   std::uint32_t helper) {
+  auto r = record<rec::HostCountersRecord>(rec::RecordType::kHostCounters,
+                                           static_cast<std::uint32_t>(rec::HostMoment::kHelper));
+  r.time_ns = time;
+  r.thread_id = helper;
+  std::copy(sources.begin(), sources.end(), std::begin(r.sources));
+  counts(r, values);
 }
 
 void RecordingBuilder::step_edge(std::uint64_t time, std::uint32_t step, rec::StepSource source) {

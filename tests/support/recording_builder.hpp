@@ -4,6 +4,7 @@
 // the bytes that the runtime would have written. Times: CLOCK_MONOTONIC ns, as given.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,6 +35,7 @@ struct GapOptions {
   std::uint32_t python_stack = 0, native_stack = 0;
   std::uint16_t system_call = 0;
   std::uint64_t argument = 0, run_ns = 0, wait_ns = 0;
+  std::uint32_t major_faults = 0;
   char state = 'R';
   std::uint8_t flags = 0;
   rec::GapFile file = rec::GapFile::kNone;
@@ -47,6 +49,8 @@ struct RangeOptions {
   std::uint64_t payload = 0;
   std::uint16_t flags = 0;
 };
+
+using HostValues = std::map<rec::HostCounter, std::uint64_t>;
 
 class RecordingBuilder {
  public:
@@ -132,6 +136,14 @@ class RecordingBuilder {
                 std::uint32_t thread = 0);
   void dropped(std::uint64_t time, std::uint32_t count);
   void gap_sample(std::uint64_t time, std::uint64_t since, GapOptions options);
+  // What is not given is not known.
+  void host_offer(rec::HostRecord offer);
+  // Counted at the edge that ends a step, by the current thread.
+  void host_edge(std::uint64_t time, std::uint32_t step, const HostValues& values);
+  // … by the helper thread.
+  void host_counts(std::uint64_t time, const HostValues& values,
+                   std::array<rec::HostSource, rec::kHostTopics> sources = {},
+                   std::uint32_t helper = 9999);
   void step_edge(std::uint64_t time, std::uint32_t step,
                  rec::StepSource source = rec::StepSource::kOptimizer);
   void window(rec::WindowEvent event, std::uint64_t time, std::uint32_t index,
@@ -150,6 +162,7 @@ class RecordingBuilder {
   rec::Recording read() const;  // through the reader; aborts where the reader refuses
 
  private:
+  void counts(rec::HostCountersRecord record, const HostValues& values);
   struct Block {
     std::uint32_t thread;
     std::uint32_t sequence;

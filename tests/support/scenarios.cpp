@@ -85,6 +85,14 @@ RecordingBuilder everything(std::uint32_t pid) {
   b.thread(pid, "python");
   b.thread(pid + 1, "bad\x01name");
   b.notice(RecordingBuilder::kStart, rec::NoticeKind::kDeviceTime, "times from CUDA events");
+  rec::HostRecord offer{};
+  offer.header.value = rec::kHostTellsQuota | rec::kHostTellsMemory;
+  offer.memory_bytes = std::uint64_t{64} << 30;
+  offer.cpu_quota_us = 150'000;
+  offer.cpu_period_us = 100'000;
+  offer.online_processors = 16;
+  offer.usable_processors = 8;
+  b.host_offer(offer);
   const std::uint32_t quotes =
       b.kernel("quote\" back\\slash \n\t\x01 \xff \xe6\x97\xa5 \xed\xa0\x80");
   const std::uint32_t huge = b.kernel("long<" + std::string(10'000, 'x') + ">");
@@ -159,6 +167,16 @@ RecordingBuilder everything(std::uint32_t pid) {
            sizeof event, o);
     t += kMs;
     b.step_edge(t, 3 + i);
+    b.host_edge(t, 3 + i,
+                {{rec::HostCounter::kUserNs, i * kMs}, {rec::HostCounter::kMajorFaults, i * 2}});
+    b.host_counts(t + 10 * kUs,
+                  {{rec::HostCounter::kUserNs, i * kMs},
+                   {rec::HostCounter::kSystemNs, i * 500 * kUs},
+                   {rec::HostCounter::kMajorFaults, i * 2},
+                   {rec::HostCounter::kThrottledNs, i * 250 * kUs},
+                   {rec::HostCounter::kCpuSomeNs, i * 100 * kUs}},
+                  {rec::HostSource::kGroup, rec::HostSource::kNoFile, rec::HostSource::kMachine,
+                   rec::HostSource::kNotNeeded});
   }
   b.window(WindowEvent::kEnd, t, 0, 3, 4);
   return b;

@@ -78,6 +78,16 @@ TEST(Gaps, KindOfALook) {
   EXPECT_EQ(kind_of(fault, {}, {}), GapKind::kPageFault);
   fault.state = 'T';  // stopped by a debugger
   EXPECT_EQ(kind_of(fault, {}, {}), GapKind::kOther);
+  // The page has come between two questions to the kernel; it is not known yet whether from a disk.
+  fault.state = 'R';
+  EXPECT_EQ(kind_of(fault, {}, {}), GapKind::kRuns);
+  fault.time_ns = 3'000'000;
+  fault.since_ns = 2'000'000;
+  fault.run_ns = 100'000;
+  fault.wait_ns = 300'000;
+  EXPECT_EQ(kind_of(fault, {}, {}), GapKind::kNoProcessor);
+  fault.major_faults = 3;
+  EXPECT_EQ(kind_of(fault, {}, {}), GapKind::kPageFault);
 }
 
 TEST(Gaps, SystemCallsAreInOrder) {

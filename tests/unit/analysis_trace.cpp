@@ -187,6 +187,25 @@ TEST_F(AnalysisTrace, HasARowForEachCallAndEachPieceOfWork) {
   EXPECT_EQ(t["truncated"], false);
 }
 
+TEST_F(AnalysisTrace, WhatTheHostDoesHasCounterTracks) {
+  const Json t = trace(testing::everything());
+  std::map<std::string, std::vector<Json>> counters;
+  for (const Json& e : t["traceEvents"]) {
+    if (e["ph"] == "C") counters[e["name"]].push_back(e);
+  }
+  // Rates from one sample to the next, each shown where its time begins; what was not counted has
+  // no track.
+  ASSERT_EQ(counters.size(), 4u);
+  const std::vector<Json>& use = counters["host: processors in use"];
+  ASSERT_EQ(use.size(), 3u);
+  EXPECT_EQ(use[1]["args"], Json({{"user", 1.0}, {"system", 0.5}}));
+  EXPECT_EQ(ns(use[1]["ts"]) - ns(use[0]["ts"]), 1'000'000u);
+  EXPECT_EQ(use[0]["pid"], 5151);
+  EXPECT_EQ(counters["host: page faults per s"][0]["args"], Json({{"major", 2000.0}}));
+  EXPECT_EQ(counters["host: processors throttled"][0]["args"], Json({{"throttled", 0.25}}));
+  EXPECT_EQ(counters["host: pressure (%)"][0]["args"], Json({{"cpu", 10.0}}));
+}
+
 TEST_F(AnalysisTrace, NodesOfAGraphAreShownAsWhatTheyAre) {
   const Json t = trace(testing::everything());
   std::map<std::string, int> names;
