@@ -293,6 +293,7 @@ State decide() noexcept {
   py.string_type = symbol<const void*>("PyUnicode_Type");
   py.bytes_type = symbol<const void*>("PyBytes_Type");
   py.tuple_type = symbol<const void*>("PyTuple_Type");
+  py.list_type = symbol<const void*>("PyList_Type");
   if (py.code_type == nullptr || py.string_type == nullptr || py.bytes_type == nullptr ||
       py.tuple_type == nullptr || py.is_finalizing == nullptr) {
     return State::kSelfCheckFailed;

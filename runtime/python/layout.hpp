@@ -108,9 +108,18 @@ struct Interpreter {
   const void* string_type;
   const void* bytes_type;
   const void* tuple_type;
+  const void* list_type;  // may be missing
   int thread_ident;     // offset in PyThreadState of what pthread_self() gives; 0: not found
   const void* runtime;  // _PyRuntime, in which the GIL's lock lies; nullptr: not found
 };
+
+// Whether a lock is the interpreter's own, as the GIL's: these lie in _PyRuntime, which has 170 kB in
+// 3.11 and less than this in any version.
+inline bool lies_in_runtime(const Interpreter& python, std::uint64_t address) noexcept {
+  constexpr std::uintptr_t kRuntimeBytes = 512 * 1024;
+  return python.runtime != nullptr &&
+         address - reinterpret_cast<std::uintptr_t>(python.runtime) < kRuntimeBytes;
+}
 
 // Filled in once by probe(); nullptr until it said kReady.
 const Interpreter* ready_interpreter() noexcept;

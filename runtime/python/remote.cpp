@@ -8,19 +8,45 @@
 
 namespace gpubusy::runtime::python {
 
+void RemoteMemory::look_into(std::uint32_t process_id) noexcept {
+  process_ = process_id;
+  forbidden_ = false;
+  forget();
+}
+
 void RemoteMemory::forget() noexcept {
   reads_ = 0;
   failed_ = false;
-  std::memset(places_, 0, sizeof places_);
+  iovec local[kLines], remote[kLines];
+  std::size_t slots[kLines];
+  unsigned long count = 0;
+  for (std::size_t i = 0; i < kLines; ++i) {
+    if (places_[i] != 0 && used_[i]) {
+      local[count] = {lines_[i], kLine};
+      remote[count] = {reinterpret_cast<void*>(places_[i]), kLine};
+      slots[count++] = i;
+    } else {
+      places_[i] = 0;
+    }
+    used_[i] = false;
+  }
+  if (count == 0) return;
+  // Ends at the first line that is not there any more.
+  const long n = syscall(SYS_process_vm_readv, process_ != 0 ? process_ : getpid(), local, count,
+                         remote, count, 0ul);
+  const unsigned long good = n <= 0 ? 0 : static_cast<unsigned long>(n) / kLine;
+  for (unsigned long i = good; i < count; ++i) places_[slots[i]] = 0;
 }
 
 const char* RemoteMemory::line_at(std::uintptr_t line) noexcept {
   const std::size_t slot = line / kLine % kLines;
+  used_[slot] = true;
   if (places_[slot] == line) return lines_[slot];
   iovec local{lines_[slot], kLine};
   iovec remote{reinterpret_cast<void*>(line), kLine};
   places_[slot] = 0;
-  const long n = syscall(SYS_process_vm_readv, getpid(), &local, 1ul, &remote, 1ul, 0ul);
+  const long n = syscall(SYS_process_vm_readv, process_ != 0 ? process_ : getpid(), &local, 1ul,
+                         &remote, 1ul, 0ul);
   if (n != static_cast<long>(kLine)) {
     forbidden_ = forbidden_ || (n < 0 && errno != EFAULT);
     return nullptr;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Python frames of another thread of this process, which may run on meanwhile. All memory is
-// read through the kernel, so that nothing faults; what was read counts only if a second look finds
-// the same. Private to runtime. One reader belongs to one thread. errno may change. No allocation.
+// The Python frames of another thread of this process, or of a child that was forked from it, which
+// may run on meanwhile. All memory is read through the kernel, so that nothing faults; what was read
+// counts only if a second look finds the same. Private to runtime. One reader belongs to one thread. errno may change. No allocation.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,11 @@ namespace gpubusy::runtime::python {
 // Copies of the last lines of memory that were asked for.
 class RemoteMemory {
  public:
-  // What is read from here on is not older than this call.
+  // Whose memory; 0: this process's. Forked processes have most of what is read at the same
+  // addresses: one reader for all of them fetches that at once.
+  void look_into(std::uint32_t process_id) noexcept;
+  // What is read from here on is not older than this call. What was read since the call before is
+  // most likely asked for again: it is fetched at once.
   void forget() noexcept;
   // Too many reads, or one that the kernel refused: 0 was given in its place.
   bool failed() const noexcept { return failed_; }
@@ -43,7 +47,9 @@ class RemoteMemory {
 
   unsigned reads_;
   bool failed_, forbidden_;
+  std::uint32_t process_;
   std::uintptr_t places_[kLines];  // 0: empty
+  bool used_[kLines];              // since forget()
   char lines_[kLines][kLine];
 };
 
@@ -60,6 +66,8 @@ struct RemoteThread {
   const Interpreter* python;
   const char* thread_state;
   std::uint64_t ident;
+  // Tells processes apart in which different codes may stand at one address; 0: this process.
+  std::uint64_t process = 0;
 };
 
 // The frames that were there at two looks, innermost first; where the two differ, the outer ones
