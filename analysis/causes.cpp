@@ -181,6 +181,7 @@ Cause Causes::of_call(std::uint32_t call) {
 Cause Causes::of_sample(const GapSample& sample) {
   const Cause cause = of_stack(sample.python_stack);
   if (sample.flags & recording::kGapInterpreter) return Cause::kInterpreter;
+  if (sample.flags & recording::kGapCollecting) return Cause::kCollection;
   if (cause != Cause::kNone) return cause;
   if (waits_for_memory(sample)) return Cause::kPageFault;
   const bool ready = sample.state == 'R' && sample.wait_ns > sample.run_ns;

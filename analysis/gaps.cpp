@@ -262,12 +262,12 @@ class Finder {
   Gaps out_;
 };
 
+}  // namespace
+
 bool is_gap(const IdlePiece& piece) {
   return piece.idle == IdleClass::kStepStart || piece.idle == IdleClass::kHostElsewhere ||
          piece.idle == IdleClass::kAfterSync;
 }
-
-}  // namespace
 
 std::string system_call_name(std::uint16_t number) {
   const KnownCall* call = known_call(number);
@@ -291,7 +291,7 @@ GapKind kind_of(const GapSample& look, const std::vector<SourceLine>& frames,
   if ((look.flags & recording::kGapInterpreter) != 0 || any_name(native, "take_gil")) {
     return GapKind::kInterpreter;
   }
-  if (any_name(native, "gc_collect_main") || any_name(native, "_PyGC_Collect")) {
+  if ((look.flags & recording::kGapCollecting) != 0 || any_name(native, "gc_collect_main") || any_name(native, "_PyGC_Collect")) {
     return GapKind::kCollector;
   }
   if (waits_for_memory(look)) return GapKind::kPageFault;

@@ -68,6 +68,8 @@ struct Gap {
 std::vector<Gap> gaps_of(const recording::Recording& recording,
                          const std::vector<IdlePiece>& pieces,
                          const std::vector<IdlePiece>& host_pauses);
+// Whether the host may have been elsewhere then.
+bool is_gap(const IdlePiece& piece);
 
 // `pieces`: idle pieces of the device, or where there are no device times pauses of the host.
 Gaps find_gaps(const recording::Recording& recording, const std::vector<IdlePiece>& pieces,

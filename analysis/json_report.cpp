@@ -192,6 +192,37 @@ Json gaps(const Gaps& g) {
   return {{"total_ms", ms(g.ns)}, {"seen_ms", ms(g.seen_ns)}, {"looks", g.looks}, {"rows", rows}};
 }
 
+Json shares(const LoadingShares& of) {
+  Json out = Json::object();
+  for (std::size_t i = 0; i < kLoadings; ++i) out[loading_id(static_cast<Loading>(i))] = of[i];
+  return out;
+}
+
+Json workers(const Workers& w) {
+  constexpr std::size_t kMaxLines = 100;
+  Json lines = Json::array();
+  for (std::size_t i = 0; i < w.lines.size() && i < kMaxLines; ++i) {
+    const WorkerLine& l = w.lines[i];
+    lines.push_back({{"line", json(l.line)},
+                     {"share", l.share},
+                     {"looks", l.looks},
+                     {"doing", shares(l.doing)}});
+  }
+  return {{"looks", w.looks},
+          {"count", w.count},
+          {"started", w.started},
+          {"left_out", w.left_out},
+          {"bottleneck", bottleneck_id(w.looks > 0 ? bottleneck_of(w.doing) : Bottleneck::kUnknown)},
+          {"doing", shares(w.doing)},
+          {"run_share", w.run_share},
+          {"ready_share", w.ready_share},
+          {"processors_used", w.processors_used},
+          {"looks_without_line", w.without_line},
+          {"spawned", w.spawned},
+          {"forbidden", w.forbidden},
+          {"lines", lines}};
+}
+
 Json waits(const Summary& s) {
   Json out = Json::array();
   for (const WaitRow& w : s.waits) {
@@ -436,6 +467,7 @@ Json json(const ProcessReport& p) {
   out["idle_by_line"] = known ? idle_rows(s.idle) : Json();
   out["host_pauses_by_line"] = idle_rows(s.pauses);
   out["host_in_gaps"] = gaps(p.gaps);
+  out["workers_in_gaps"] = workers(p.workers);
   out["waits"] = waits(s);
   out["allocations"] = {{"device_allocs", s.allocations.device_allocs},
                         {"device_frees", s.allocations.device_frees},

@@ -403,6 +403,7 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   }
   report.gaps = find_gaps(recording, report.has_device_times() ? device.pieces : pauses, pauses,
                           lines);
+  report.workers = find_workers(recording, report.has_device_times() ? device.pieces : pauses, lines);
   report.times = std::move(device.steps);
   report.ranges = range_rows(recording, timeline, report.steps, report.device);
   add_up(report);

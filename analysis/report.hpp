@@ -19,6 +19,7 @@
 #include "analysis/ranges.hpp"
 #include "analysis/steps.hpp"
 #include "analysis/summary.hpp"
+#include "analysis/workers.hpp"
 #include "recording/recording.hpp"
 
 namespace gpubusy::analysis {
@@ -109,6 +110,7 @@ struct ProcessReport {
   Division division;              // known where there are device times
   HostReport host_counters;
   Gaps gaps;                      // what the host did while the device idled
+  Workers workers;                // what loader workers did meanwhile
   std::vector<RangeRow> ranges;   // longest in total first
   std::vector<Finding> findings;  // dearest first
   std::shared_ptr<const whatif::Predictions> predictions;  // null: not asked for

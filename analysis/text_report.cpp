@@ -212,6 +212,37 @@ void gaps_table(Page& page, const ProcessReport& p) {
   table.print(page);
 }
 
+void workers_table(Page& page, const Workers& w) {
+  if (w.looks == 0) return;
+  page.heading(fmt::format("What the {} worker process{} did meanwhile", w.count,
+                           w.count == 1 ? "" : "es"));
+  Table table({"", "share", "looks"});
+  const auto share = [&](std::uint64_t looks) {
+    return percent(static_cast<double>(looks) / static_cast<double>(w.looks));
+  };
+  std::uint64_t shown = 0;
+  for (std::size_t i = 0; i < std::min(kTopGaps, w.lines.size()); ++i) {
+    const WorkerLine& l = w.lines[i];
+    table.add({printable(to_text(l.line) + ": " + loading_shares_text(l.doing)), share(l.looks),
+               fmt::format("{}", l.looks)});
+    shown += l.looks;
+  }
+  std::uint64_t in_lines = 0;
+  for (const WorkerLine& l : w.lines) in_lines += l.looks;
+  if (in_lines > shown) {
+    table.add({fmt::format("{} more", w.lines.size() - kTopGaps), share(in_lines - shown),
+               fmt::format("{}", in_lines - shown)});
+  }
+  if (w.without_line > 0) {
+    table.add({"in lines that are not known", share(w.without_line),
+               fmt::format("{}", w.without_line)});
+  }
+  if (const std::uint64_t idle = w.looks - in_lines - w.without_line; idle > 0) {
+    table.add({loading_text(Loading::kIdle), share(idle), fmt::format("{}", idle)});
+  }
+  table.print(page);
+}
+
 void tables(Page& page, const ProcessReport& p) {
   const double steps = p.has_steps() ? static_cast<double>(p.steps.size()) : 1;
   const std::string per = p.has_steps() ? ", per step" : "";
@@ -489,6 +520,7 @@ void process(Page& page, const ProcessReport& p) {
   findings_text(page, p);
   time_table(page, p);
   gaps_table(page, p);
+  workers_table(page, p.workers);
   tables(page, p);
   coverage(page, p);
   reach(page, p);

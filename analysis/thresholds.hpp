@@ -82,6 +82,15 @@ inline constexpr int kCallsToSearch = 16;
 
 // TensorBoard's profiler warns at 5 % of the step for data loading; users know that number.
 inline constexpr double kStarvationShare = 0.05;
+// Workers that wait to be asked for a batch for most of the time are not what holds up the rest.
+inline constexpr double kWorkersIdle = 0.5;
+// Ready without a processor for this much of the time that they compute or could: there are more
+// workers than processors for them. Two on one have half.
+inline constexpr double kReadyOfComputing = 0.25;
+// Fewer looks at workers say what they did, but not what to do about it.
+inline constexpr std::uint64_t kFewestLooks = 10;
+// Less of what loading does is not named.
+inline constexpr double kLeastLoading = 0.05;
 // In at least this share of the steps: one slow batch (a checkpoint, a new epoch) is no starvation.
 inline constexpr double kStarvationSteps = 0.5;
 

@@ -159,9 +159,9 @@ std::vector<const IdleRow*> starved_rows(const ProcessReport& report) {
   });
 }
 
-// The steps that stall for input as one does whose loader begins anew: few, evenly spaced, and with
-// most of the time. Empty: there is no such pattern.
-std::vector<std::uint32_t> stalled_steps(const ProcessReport& report) {
+// The steps that stall for input: few, evenly spaced, and with most of the time. Empty: there is no
+// such pattern.
+std::vector<std::uint32_t> even_stalls(const ProcessReport& report) {
   std::map<std::uint32_t, std::uint64_t> by_step;
   std::uint64_t total = 0, input = 0, longest = 0;
   for (const IdleRow* row : starved_rows(report)) {
@@ -193,6 +193,21 @@ std::vector<std::uint32_t> stalled_steps(const ProcessReport& report) {
 // Rows of processes being started, which a loader does at the begin of an epoch.
 std::vector<const IdleRow*> worker_start_rows(const ProcessReport& report) {
   return rows_where(report, [](const IdleRow& row) { return row.cause == Cause::kWorkerStart; });
+}
+
+// Workers that keep pace with each other have their batches ready at the same time, and then none for
+// as long as one takes: every N steps, of N workers. Looks show that none of them was started meanwhile.
+bool workers_keep_pace(const ProcessReport& report, const std::vector<std::uint32_t>& stalled) {
+  const Workers& w = report.workers;
+  return !stalled.empty() && w.looks > 0 && w.started == w.count &&
+         stalled[1] - stalled[0] == w.count && worker_start_rows(report).empty();
+}
+
+// … as in one whose loader begins anew.
+std::vector<std::uint32_t> stalled_steps(const ProcessReport& report) {
+  std::vector<std::uint32_t> stalled = even_stalls(report);
+  if (workers_keep_pace(report, stalled)) return {};
+  return stalled;
 }
 
 std::optional<Finding> worker_restart(const ProcessReport& report) {
@@ -235,6 +250,134 @@ double gap_share(const ProcessReport& report, GapKind kind) {
              : static_cast<double>(ns) / static_cast<double>(report.gaps.seen_ns);
 }
 
+// What loading does: in the workers, where they are what is waited for, else in the process itself.
+struct LoadingSeen {
+  bool in_workers = false;
+  Bottleneck bottleneck = Bottleneck::kUnknown;
+};
+LoadingSeen loading_seen(const ProcessReport& report) {
+  const bool waits = gap_share(report, GapKind::kWorkers) > 0.5;
+  if (waits) {
+    return {true, report.workers.looks < kFewestLooks ? Bottleneck::kUnknown
+                                                      : bottleneck_of(report.workers.doing)};
+  }
+  LoadingShares shares = {};
+  double sum = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (row.idle != IdleClass::kStepStart) continue;
+    const char state = row.kind == GapKind::kPageFault ? 'D' : 'S';
+    shares[static_cast<std::size_t>(loading_of(row.kind, state, false))] +=
+        static_cast<double>(row.ns);
+    sum += static_cast<double>(row.ns);
+  }
+  if (sum == 0) return {};
+  for (double& share : shares) share /= sum;
+  return {false, bottleneck_of(shares)};
+}
+
+// Processors that the process may use, into that text; empty: not known.
+std::string processors_text(const ProcessReport& report, const char* text) {
+  const double processors = report.host_offer.effective_processors();
+  if (processors <= 0) return "";
+  return fmt::format(fmt::runtime(text), count_text(processors) + (processors == 1 ? " processor" : " processors"));
+}
+
+// "The 4 workers were looked at 120 times: 97 % compute; 93 % of the looks at data.py:31 …"
+void add_workers(Finding& finding, const ProcessReport& report) {
+  const Workers& w = report.workers;
+  if (w.looks == 0) return;
+  finding.evidence += fmt::format(" Meanwhile {} worker{} looked at {} times: {}{}.",
+                                  w.count == 1 ? "the one" : fmt::format("the {}", w.count),
+                                  w.count == 1 ? " was" : "s were", w.looks,
+                                  loading_shares_text(w.doing), processors_text(report, "; the program has {}"));
+  std::string lines;
+  for (std::size_t i = 0; i < std::min(kMaxDoings, w.lines.size()); ++i) {
+    const WorkerLine& l = w.lines[i];
+    if (i > 0 && l.share < kLeastDoing) break;
+    lines += fmt::format("{}{:.0f} % {}", i > 0 ? ", " : "", percent(l.share), to_text(l.line));
+  }
+  if (!lines.empty()) finding.evidence += fmt::format(" Where they are: {}.", lines);
+  if (w.spawned) {
+    finding.evidence +=
+        " Workers that were not forked are interpreters of their own: their lines are not known.";
+  } else if (w.forbidden) {
+    finding.evidence += " The system does not let the memory of workers be read: their lines are not known.";
+  }
+  if (w.left_out > 0) finding.evidence += fmt::format(" {} more were not looked at.", w.left_out);
+}
+
+std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen) {
+  const std::uint32_t workers = report.workers.count;
+  const double processors = report.host_offer.effective_processors();
+  switch (seen.bottleneck) {
+    case Bottleneck::kProcessor:
+      if (!seen.in_workers) {
+        return "The training process computes the batch itself: do that in DataLoader workers "
+               "(num_workers=4 or more, as far as there are processors), on the GPU, or once before the "
+               "training.";
+      }
+      // The training process needs one of them.
+      if (processors > 0 && workers + 1 < processors) {
+        return fmt::format("Workers compute all the time, and {} processors are free: more of them "
+                           "(num_workers, now {}), or make a batch cheaper at that line.",
+                           count_text(processors - workers - 1), workers);
+      }
+      if (processors > 0) {
+        return fmt::format("Workers compute all the time, and there is no processor for more of them "
+                           "({} workers, {}): make a batch cheaper at that line, do that on the GPU, or "
+                           "once before the training.",
+                           workers, processors_text(report, "{}"));
+      }
+      return fmt::format("Workers compute all the time: more of them (num_workers, now {}) help as far as "
+                         "there are processors; else make a batch cheaper at that line, do that on the "
+                         "GPU, or once before the training.",
+                         workers);
+    case Bottleneck::kNoProcessor:
+      if (!seen.in_workers) {
+        return "The training process waits for a processor: leave it one (fewer threads and processes "
+               "beside it).";
+      }
+      // Something else may have taken them.
+      if (processors > 0 && workers < processors) {
+        return fmt::format("Workers ({}) wait for processors ({}): something else takes these. Threads of "
+                           "numeric libraries in each worker (OMP_NUM_THREADS, cv2.setNumThreads), or "
+                           "other programs.",
+                           workers, count_text(processors));
+      }
+      return fmt::format("There are more workers ({}) than processors for them{}: fewer (num_workers) make "
+                         "as many batches, and leave the training process one. Make a batch cheaper at "
+                         "that line, or do that on the GPU.",
+                         workers, processors_text(report, " ({})"));
+    case Bottleneck::kStorage:
+      return std::string(seen.in_workers
+                             ? "Workers wait for storage: "
+                             : "The training process reads by itself and waits for storage: workers read "
+                               "ahead (num_workers); ") +
+             "many small files into few large ones (shards, one mapped file), on a local disk or in "
+             "memory" +
+             (seen.in_workers ? fmt::format("; more workers (now {}) wait side by side.", workers) : ".");
+    case Bottleneck::kInput:
+    case Bottleneck::kSleep:
+    case Bottleneck::kChild:
+      if (!seen.in_workers) break;
+      return fmt::format("Workers wait for something else at that line, which takes no processor: more of "
+                         "them wait side by side (num_workers, now {}), or fetch more with each request.",
+                         workers);
+    case Bottleneck::kLock:
+      if (!seen.in_workers) break;
+      return "Workers wait for a lock at that line, which more workers do not cure: hold it for less, or "
+             "give each worker its own copy.";
+    case Bottleneck::kIdle:
+      if (!seen.in_workers) break;
+      return "Most workers wait to be asked: batches come in order, so one that takes longer holds up "
+             "the rest (prefetch_factor, in_order=False), or what follows the workers is slow (a large "
+             "batch through shared memory, pin_memory).";
+    case Bottleneck::kUnknown:
+      break;
+  }
+  return "";
+}
+
 std::optional<Finding> data_starvation(const ProcessReport& report) {
   const auto rows = starved_rows(report);
   if (worker_restart(report)) return std::nullopt;
@@ -242,7 +385,8 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
   add_numbers(finding, report, rows);
   if (finding.share < kStarvationShare) return std::nullopt;
   if (report.has_steps() &&
-      finding.steps < kStarvationSteps * static_cast<double>(report.steps.size())) {
+      finding.steps < kStarvationSteps * static_cast<double>(report.steps.size()) &&
+      !workers_keep_pace(report, even_stalls(report))) {
     return std::nullopt;
   }
   set_region(finding, rows);
@@ -262,8 +406,12 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
                             : "the work that follows is no copy from the host, so it may be "
                               "something other than input.";
   add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kStepStart; });
+  const LoadingSeen seen = loading_seen(report);
+  if (seen.in_workers) add_workers(finding, report);
+  finding.cure = input || seen.in_workers ? cure_of_loading(report, seen) : "";
+  if (!finding.cure.empty()) return finding;
   finding.cure =
-      gap_share(report, GapKind::kWorkers) > 0.5
+      seen.in_workers
           ? "The loader has workers, and they do not keep up: more of them (num_workers, as far as there "
             "are processors), prefetch_factor, or batches that are cheaper to make."
       : input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
@@ -550,7 +698,7 @@ constexpr CauseText kCauseTexts[] = {
     {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
      "with the host in a garbage collection",
      "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection every "
-     "N steps."},
+     "N steps; a larger gc.set_threshold() where many objects are made."},
 };
 
 // … those with numbers of the host's besides.
@@ -576,6 +724,26 @@ constexpr CauseText kSwappingText = {
     "Use less memory (fewer workers, smaller caches), or ask for more; mlock or MAP_LOCKED for "
     "what each step needs."};
 
+// Where collections that Python began by itself were met: no call of the program tells.
+void add_collections(Finding& finding, const ProcessReport& report) {
+  std::map<std::string, std::uint64_t> by_line;
+  std::uint64_t looks = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (row.kind != GapKind::kCollector) continue;
+    looks += row.looks;
+    if (row.line.known()) by_line[to_text(row.line)] += row.looks;
+  }
+  if (by_line.empty()) return;
+  const auto most = std::max_element(by_line.begin(), by_line.end(), [](const auto& a, const auto& b) {
+    return a.second < b.second;
+  });
+  finding.evidence += fmt::format(" The interpreter was collecting at {} looks, {:.0f} % of them at {}.",
+                                  looks,
+                                  percent(static_cast<double>(most->second) / static_cast<double>(looks)),
+                                  most->first);
+  finding.where = most->first + (finding.where.empty() ? "" : ", " + finding.where);
+}
+
 std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& text) {
   auto rows = rows_where(report, [&](const IdleRow& row) { return row.cause == text.cause; });
   Finding finding;
@@ -593,6 +761,7 @@ std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& te
                                     report.steps.size(), finding.ms_of_step.maximum);
   }
   finding.evidence += fmt::format(", {}.", text.evidence);
+  if (text.cause == Cause::kCollection) add_collections(finding, report);
   finding.cure = text.cure;
   return finding;
 }

@@ -22,7 +22,7 @@ class Samples(Dataset):
         return self.length
 
     def __getitem__(self, index):
-        time.sleep(0.0015)  # a read from a disk
+        time.sleep(0.0015)  # SLOW: a read from a disk
         return torch.full((common.WIDTH,), index / self.length)
 
 

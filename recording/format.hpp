@@ -108,6 +108,7 @@ enum class RecordType : std::uint16_t {
   kDropped = 12,     // DroppedRecord
   kGapSample = 13,   // GapSampleRecord: what a launching thread did while nothing was launched
   kHostCounters = 14,  // HostCountersRecord: what the kernel counted
+  kWorkerLook = 15,  // WorkerLookRecord: what a process that the program made did meanwhile
   // definitions; always written before the first record that uses them, but perhaps in the block
   // of another thread: a reader collects all definitions first
   kKernel = 16,     // KernelRecord + name
@@ -392,6 +393,7 @@ enum GapFlags : std::uint8_t {
   kGapInSystemCall = 4,  // system_call and argument are set
   kGapOutside = 8,    // it was blocked outside of any system call (a page fault)
   kGapInterpreter = 16,  // it waits for a lock of the Python interpreter itself: the GIL
+  kGapCollecting = 32,   // the interpreter collects garbage, in this thread
 };
 enum class GapFile : std::uint8_t {  // what the system call's descriptor stands for
   kNone = 0, kOther = 1, kFile = 2, kPipe = 3, kSocket = 4, kCharacter = 5,
@@ -464,6 +466,36 @@ struct HostCountersRecord {
   std::uint32_t reserved;
 };
 static_assert(sizeof(HostCountersRecord) == 40);
+
+// In such a silence, a look at a process below this one: what its main thread does.
+enum WorkerFlags : std::uint8_t {
+  kWorkerForked = 1,     // forked, and no other program since: its Python frames can be found
+  kWorkerForbidden = 2,  // … but the kernel does not let its memory be read
+  kWorkerSpawned = 4,    // a process of multiprocessing's that runs an interpreter of its own
+  kWorkerService = 8,    // … that serves multiprocessing itself: forkserver, resource_tracker
+};
+
+struct WorkerLookRecord {
+  RecordHeader header;     // value: its process id
+  std::uint64_t time_ns;
+  std::uint64_t since_ns;  // of the look at it before, in whatever silence; 0: this is the first
+  std::uint64_t argument;  // the first of the system call
+  std::uint64_t run_ns, wait_ns;  // its main thread since then: on a processor, ready but on none
+  std::uint32_t process_run_ms;   // all of its threads since then, in steps of a tick
+  std::uint32_t storage_wait_ms;  // since then; 0 where the kernel does not count it
+  std::uint32_t major_faults;     // since then
+  std::uint32_t parent_pid;
+  std::uint32_t python_stack;  // StackNode id, 0: none
+  std::uint16_t system_call;   // as the kernel numbers them
+  std::uint8_t state;          // as in /proc: 'R', 'S', 'D', …; 0: not told
+  std::uint8_t flags;          // GapFlags
+  GapFile file;
+  std::uint8_t worker_flags;  // WorkerFlags
+  std::uint16_t left_out;     // processes for which there was no room
+  std::uint32_t reserved;
+  char name[16];  // as in /proc, ends with '\0'
+};
+static_assert(sizeof(WorkerLookRecord) == 96);
 
 // ---- ranges: what the program (NVTX) or a library (cuDNN, NCCL) names
 

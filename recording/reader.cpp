@@ -240,6 +240,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kRange:
     case RecordType::kGapSample:
     case RecordType::kHostCounters:
+    case RecordType::kWorkerLook:
       good = event(header, view, thread_id);
       break;
     case RecordType::kActivity:
@@ -330,6 +331,19 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       if (!view.text(sizeof record, bytes, values)) return false;
       std::memcpy(counts.values.data(), values.data(), bytes);
       recording_.host_counts.push_back(std::move(counts));
+      seen(record.time_ns);
+      return true;
+    }
+    case RecordType::kWorkerLook: {
+      WorkerLookRecord record;
+      if (!view.fixed(record) || !plausible(record.since_ns, record.time_ns)) return false;
+      record.name[sizeof record.name - 1] = '\0';
+      recording_.worker_looks.push_back(
+          {record.time_ns, record.since_ns, record.argument, record.run_ns, record.wait_ns,
+           record.process_run_ms, record.storage_wait_ms, record.major_faults, header.value,
+           record.parent_pid, record.python_stack, record.system_call,
+           static_cast<char>(record.state), record.flags, record.file, record.worker_flags,
+           record.left_out, record.name});
       seen(record.time_ns);
       return true;
     }
@@ -743,6 +757,7 @@ void Parser::finish(std::uint64_t header_lost) {
   sort_by(recording_.recording_edges, [](const RecordingEdge& e) { return e.time_ns; });
   sort_by(recording_.notices, [](const Notice& n) { return n.time_ns; });
   sort_by(recording_.host_counts, [](const HostCounts& h) { return h.time_ns; });
+  sort_by(recording_.worker_looks, [](const WorkerLook& w) { return w.time_ns; });
   sort_by(recording_.gap_samples, [](const GapSample& g) { return g.time_ns; });
   finish_ranges();
   close_windows();

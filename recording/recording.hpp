@@ -148,6 +148,22 @@ struct HostCounts {
     return values[static_cast<std::size_t>(std::popcount(known & ((std::uint64_t{1} << bit) - 1)))];
   }
 };
+// A look at the main thread of a process below this one, in such a silence.
+struct WorkerLook {
+  std::uint64_t time_ns;
+  std::uint64_t since_ns;  // of the look at it before, in whatever silence; 0: the first
+  std::uint64_t argument;
+  std::uint64_t run_ns, wait_ns;  // since then, as what follows
+  std::uint32_t process_run_ms, storage_wait_ms, major_faults;
+  std::uint32_t pid, parent_pid, python_stack;
+  std::uint16_t system_call;
+  char state;          // as in /proc; 0: not told
+  std::uint8_t flags;  // GapFlags
+  GapFile file;
+  std::uint8_t worker_flags;  // WorkerFlags
+  std::uint16_t left_out;     // processes that there was no room for
+  std::string name;
+};
 struct Range {
   std::uint64_t start_ns, end_ns;  // start_ns may lie before the recording began
   std::uint64_t payload;
@@ -218,6 +234,7 @@ struct Recording {
   std::vector<Range> ranges;             // by start_ns, longest first
   std::vector<GapSample> gap_samples;    // by time_ns
   std::vector<HostCounts> host_counts;   // by time_ns
+  std::vector<WorkerLook> worker_looks;  // by time_ns
   std::unordered_map<std::uint32_t, Kernel> kernels;
   std::unordered_map<std::uint32_t, Code> codes;
   std::unordered_map<std::uint32_t, StackNode> stack_nodes;

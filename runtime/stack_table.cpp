@@ -499,19 +499,31 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
 }
 
 RemoteCodes* RemoteCodes::map() noexcept {
-  void* p = mmap(nullptr, sizeof(RemoteCodes) + sizeof(CodeText) + kMaxLineTable,
+  void* p = mmap(nullptr, sizeof(RemoteCodes) + kRead * (sizeof(CodeText) + kMaxLineTable),
                  PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return p == MAP_FAILED ? nullptr : static_cast<RemoteCodes*>(p);
 }
 
-std::uint32_t RemoteCodes::known_id_of(const python::RemoteFrame& frame) noexcept {
+RemoteCodes::Known& RemoteCodes::known_of(const python::RemoteFrame& frame,
+                                         std::uint64_t process) noexcept {
+  return known_[(code_bucket_of(frame.code) ^ process) % kKnown];
+}
+
+std::uint32_t RemoteCodes::known_id_of(const python::RemoteFrame& frame,
+                                       std::uint64_t process) noexcept {
   const std::uint32_t epoch = g_epoch.load(std::memory_order_acquire);
   if (epoch_ != epoch) {
     epoch_ = epoch;
     for (Known& known : known_) known = {};
   }
-  const Known& known = known_[code_bucket_of(frame.code) % kKnown];
-  if (known.code == frame.code && known.fingerprint == frame.fingerprint) return known.id;
+  const Known& known = known_of(frame, process);
+  if (known.code == frame.code && known.fingerprint == frame.fingerprint &&
+      known.process == process) {
+    return known.id;
+  }
+  // What another process has made since it was forked may have the address and the fingerprint of
+  // a code of this one.
+  if (process != 0) return 0;
   Tables& t = *tables();
   const std::uint32_t first =
       t.code_buckets[code_bucket_of(frame.code)].load(std::memory_order_acquire);
@@ -524,34 +536,61 @@ std::uint32_t RemoteCodes::known_id_of(const python::RemoteFrame& frame) noexcep
   return 0;
 }
 
+// Reads several codes and then looks once whether their frames are still there: so the codes that
+// these hold were alive while they were copied.
+void RemoteCodes::define(DefinitionSink& sink, python::RemoteMemory& memory,
+                         const python::RemoteThread& thread, const python::RemoteStack& stack,
+                         const python::RemoteFrame* frames, python::RemoteFrame* second, int max,
+                         const int* depths, int count, std::uint32_t* ids) noexcept {
+  Tables& t = *tables();
+  auto* texts = reinterpret_cast<CodeText*>(this + 1);
+  char* scratch = reinterpret_cast<char*>(texts + kRead);
+  bool whole[kRead];
+  for (int i = 0; i < count; ++i) {
+    const python::RemoteFrame& f = frames[stack.count - 1 - depths[i]];
+    read_code(memory, *thread.python, f.code, texts[i], scratch + i * kMaxLineTable);
+    whole[i] = !memory.failed();
+    if (memory.failed()) memory.forget();
+  }
+  const int there = python::still_there(memory, thread, frames, stack.count, second, max);
+  for (int i = 0; i < count; ++i) {
+    if (!whole[i] || there <= depths[i]) continue;
+    const python::RemoteFrame& f = frames[stack.count - 1 - depths[i]];
+    ids[depths[i]] = define_code(t, sink, texts[i]);
+    if (ids[depths[i]] != 0) {
+      known_of(f, thread.process) = {f.code, f.fingerprint, thread.process, ids[depths[i]]};
+    }
+  }
+}
+
 std::uint32_t RemoteCodes::intern(DefinitionSink& sink, python::RemoteMemory& memory,
                                   const python::RemoteThread& thread, python::RemoteStack& stack,
                                   python::RemoteFrame* frames, python::RemoteFrame* second,
                                   int max) noexcept {
   Tables* t = tables();
   if (t == nullptr) return 0;
-  // Outermost first. What cannot be named ends the stack, and the rest counts as torn.
-  auto& text = *reinterpret_cast<CodeText*>(this + 1);
-  char* scratch = reinterpret_cast<char*>(&text + 1);
-  std::uint32_t node = 0;
-  for (int depth = 0; depth < stack.count; ++depth) {
-    const python::RemoteFrame& f = frames[stack.count - 1 - depth];
-    std::uint32_t id = known_id_of(f);
-    if (id == 0) {
-      memory.forget();
-      read_code(memory, *thread.python, f.code, text, scratch);
-      // The frame is still there: so the code it holds was alive while it was copied.
-      const bool good = !memory.failed() && python::still_there(memory, thread, frames, stack.count,
-                                                                second, max) > depth;
-      if (good) id = define_code(*t, sink, text);
-      if (id != 0) known_[code_bucket_of(f.code) % kKnown] = {f.code, f.fingerprint, id};
+  std::uint32_t ids[kMaxStackFrames];  // outermost first
+  const int count = stack.count < kMaxStackFrames ? stack.count : kMaxStackFrames;
+  int unknown[kRead];
+  int waiting = 0;
+  for (int depth = 0; depth < count; ++depth) {
+    ids[depth] = known_id_of(frames[stack.count - 1 - depth], thread.process);
+    if (ids[depth] == 0) unknown[waiting++] = depth;
+    if (waiting == kRead || (waiting > 0 && depth + 1 == count)) {
+      define(sink, memory, thread, stack, frames, second, max, unknown, waiting, ids);
+      waiting = 0;
     }
+  }
+  // What cannot be named ends the stack, and the rest counts as torn.
+  std::uint32_t node = 0;
+  for (int depth = 0; depth < count; ++depth) {
+    const python::RemoteFrame& f = frames[stack.count - 1 - depth];
     std::uint32_t next = 0;
-    if (id != 0) {
+    if (ids[depth] != 0) {
       const auto offset = static_cast<std::uint32_t>(f.offset < 0 ? 0 : f.offset);
       const std::uint32_t flags = depth == 0 && stack.cut ? 1u << 8 : 0;
       next = node_of(*t, sink,
-                     {std::uint64_t{id} << 32 | offset, node,
+                     {std::uint64_t{ids[depth]} << 32 | offset, node,
                       static_cast<std::uint32_t>(FrameKind::kPython) | flags});
     }
     if (next == 0) {

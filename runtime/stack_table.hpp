@@ -61,11 +61,19 @@ class RemoteCodes {
   struct Known {
     const void* code;
     std::uint64_t fingerprint;
+    std::uint64_t process;  // RemoteThread::process
     std::uint32_t id;
   };
   static constexpr std::size_t kKnown = 1024;
+  static constexpr int kRead = 8;  // codes at a time
 
-  std::uint32_t known_id_of(const python::RemoteFrame& frame) noexcept;
+  void define(DefinitionSink& sink, python::RemoteMemory& memory,
+              const python::RemoteThread& thread, const python::RemoteStack& stack,
+              const python::RemoteFrame* frames, python::RemoteFrame* second, int max,
+              const int* depths, int count, std::uint32_t* ids) noexcept;
+
+  Known& known_of(const python::RemoteFrame& frame, std::uint64_t process) noexcept;
+  std::uint32_t known_id_of(const python::RemoteFrame& frame, std::uint64_t process) noexcept;
 
   std::uint32_t epoch_;  // of the table that the ids are of
   Known known_[kKnown];  // by address

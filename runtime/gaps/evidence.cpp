@@ -63,15 +63,19 @@ void skip_fields(const char*& p, int fields) noexcept {
 
 }  // namespace
 
-void TaskFiles::open(std::uint32_t thread_id) noexcept {
+void TaskFiles::open_in(const char* directory, std::uint32_t id) noexcept {
   constexpr const char* kNames[kFiles] = {"schedstat", "syscall", "stat"};
   for (int i = 0; i < kFiles; ++i) {
     Path path;
-    path.add("/proc/self/task/").add(thread_id).add("/").add(kNames[i]);
+    path.add(directory).add(id).add("/").add(kNames[i]);
     files_[i] =
         static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0));
   }
 }
+
+void TaskFiles::open(std::uint32_t thread_id) noexcept { open_in("/proc/self/task/", thread_id); }
+
+void TaskFiles::open_process(std::uint32_t process_id) noexcept { open_in("/proc/", process_id); }
 
 void TaskFiles::close() noexcept {
   for (int& file : files_) {
@@ -101,17 +105,22 @@ unsigned thread_count() noexcept {
 
 namespace {
 
+std::size_t read_file(const Path& path, char* text, std::size_t size) noexcept {
+  const long fd = syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return 0;
+  const long n = syscall(SYS_read, fd, text, size - 1);
+  syscall(SYS_close, fd);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  return static_cast<std::size_t>(n);
+}
+
 // The text behind `field` in that thread's status; nullptr: not told.
 const char* status_field(std::uint32_t thread_id, const char* field, char* text,
                          std::size_t size) noexcept {
   Path path;
   path.add("/proc/self/task/").add(thread_id).add("/status");
-  const long fd = syscall(SYS_openat, AT_FDCWD, path.text(), O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return nullptr;
-  const long n = syscall(SYS_read, fd, text, size - 1);
-  syscall(SYS_close, fd);
-  if (n <= 0) return nullptr;
-  text[n] = '\0';
+  if (read_file(path, text, size) == 0) return nullptr;
   const char* found = strstr(text, field);
   return found == nullptr ? nullptr : found + strlen(field);
 }
@@ -176,16 +185,50 @@ TaskState parse_task_state(const char* text) noexcept {
   const char* p = strrchr(text, ')');  // the name may hold spaces and parentheses
   if (p == nullptr || p[1] != ' ' || p[2] == '\0') return state;
   state.state = p[2];
+  if (const char* name = strchr(text, '('); name != nullptr && name < p) {
+    const auto length = static_cast<std::size_t>(p - name - 1);
+    const std::size_t kept = length < sizeof state.name - 1 ? length : sizeof state.name - 1;
+    memcpy(state.name, name + 1, kept);
+  }
   p += 3;
-  skip_fields(p, 8);  // fields 4 to 11
+  state.parent = static_cast<std::uint32_t>(number_at(p));
+  skip_fields(p, 7);  // fields 5 to 11
   state.major_faults = number_at(p);
+  skip_fields(p, 1);
+  state.run_ticks = number_at(p);
+  state.run_ticks += number_at(p);
+  skip_fields(p, 6);  // 16 to 21
+  state.start_ticks = number_at(p);
+  skip_fields(p, 19);  // 23 to 41
+  state.storage_ticks = number_at(p);
   return state;
 }
 
-recording::GapFile kind_of_descriptor(std::uint32_t thread_id, std::uint64_t descriptor) noexcept {
-  using recording::GapFile;
+std::uint32_t process_id_of(const char* name) noexcept {
+  std::uint64_t id = 0;
+  for (; *name >= '0' && *name <= '9' && id < 1u << 30; ++name) {
+    id = id * 10 + static_cast<unsigned>(*name - '0');
+  }
+  return *name == '\0' ? static_cast<std::uint32_t>(id) : 0;
+}
+
+TaskState state_of_process(std::uint32_t process_id) noexcept {
   Path path;
-  path.add("/proc/self/task/").add(thread_id).add("/fd/").add(descriptor);
+  path.add("/proc/").add(process_id).add("/stat");
+  char text[512];
+  return read_file(path, text, sizeof text) == 0 ? TaskState{} : parse_task_state(text);
+}
+
+std::size_t command_line_of(std::uint32_t process_id, char* text, std::size_t size) noexcept {
+  Path path;
+  path.add("/proc/").add(process_id).add("/cmdline");
+  return read_file(path, text, size);
+}
+
+namespace {
+
+recording::GapFile kind_of_file(const Path& path) noexcept {
+  using recording::GapFile;
   struct statx found;  // asks no server
   if (syscall(SYS_statx, AT_FDCWD, path.text(), AT_STATX_DONT_SYNC, STATX_TYPE, &found) != 0) {
     return GapFile::kNone;
@@ -202,6 +245,21 @@ recording::GapFile kind_of_descriptor(std::uint32_t thread_id, std::uint64_t des
     default:
       return GapFile::kOther;
   }
+}
+
+}  // namespace
+
+recording::GapFile kind_of_descriptor(std::uint32_t thread_id, std::uint64_t descriptor) noexcept {
+  Path path;
+  path.add("/proc/self/task/").add(thread_id).add("/fd/").add(descriptor);
+  return kind_of_file(path);
+}
+
+recording::GapFile kind_of_process_descriptor(std::uint32_t process_id,
+                                              std::uint64_t descriptor) noexcept {
+  Path path;
+  path.add("/proc/").add(process_id).add("/fd/").add(descriptor);
+  return kind_of_file(path);
 }
 
 bool takes_descriptor(std::uint16_t system_call) noexcept {

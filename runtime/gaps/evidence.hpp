@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernel tells of another thread of this process, without stopping it. For the hidden
+// What the kernel tells of another thread of this process, or of another process, without stopping
+// it. For the hidden
 // thread: system calls only. errno may change.
 #pragma once
 
@@ -17,13 +18,17 @@ class TaskFiles {
  public:
   enum File : unsigned { kProcessor, kSystemCall, kState };
 
-  void open(std::uint32_t thread_id) noexcept;
+  void open(std::uint32_t thread_id) noexcept;  // of this process
+  // The main thread of another process; kState has the faults and times of all its threads.
+  void open_process(std::uint32_t process_id) noexcept;
   void close() noexcept;
   // The text into `text`, with a '\0' behind. Bytes; 0: it is not told.
   std::size_t read(File file, char* text, std::size_t size) const noexcept;
 
  private:
   static constexpr int kFiles = 3;
+  void open_in(const char* directory, std::uint32_t id) noexcept;
+
   int files_[kFiles] = {-1, -1, -1};
 };
 
@@ -64,11 +69,26 @@ ProcessorUse parse_processor_use(const char* text) noexcept;
 struct TaskState {  // stat
   char state = 0;   // 0: not told
   std::uint64_t major_faults = 0;
+  std::uint32_t parent = 0;
+  std::uint64_t run_ticks = 0;      // in user mode and in the kernel
+  std::uint64_t start_ticks = 0;    // with its id, identifies a process
+  std::uint64_t storage_ticks = 0;  // 0 where the kernel does not count them
+  char name[16] = {};
 };
 TaskState parse_task_state(const char* text) noexcept;
 
+// The kernel's id of a process by its name in /proc; 0: not one.
+std::uint32_t process_id_of(const char* name) noexcept;
+// Of the process with that id; nothing: not told.
+TaskState state_of_process(std::uint32_t process_id) noexcept;
+// Bytes of its command line, arguments end with '\0'. 0: not told.
+std::size_t command_line_of(std::uint32_t process_id, char* text, std::size_t size) noexcept;
+
 // What a descriptor of that thread stands for.
 recording::GapFile kind_of_descriptor(std::uint32_t thread_id, std::uint64_t descriptor) noexcept;
+// … of another process.
+recording::GapFile kind_of_process_descriptor(std::uint32_t process_id,
+                                              std::uint64_t descriptor) noexcept;
 // Whether the first argument of a system call is a descriptor that it may wait for.
 bool takes_descriptor(std::uint16_t system_call) noexcept;
 

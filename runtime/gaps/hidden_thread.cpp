@@ -251,6 +251,8 @@ bool sleep_in_hidden_thread(std::uint64_t until_ns) noexcept {
   return g_leaves.load(std::memory_order_relaxed) == 0;
 }
 
+bool hidden_thread_shall_end() noexcept { return g_leaves.load(std::memory_order_relaxed) != 0; }
+
 void end_hidden_thread() noexcept {
   const KeepErrno keep_errno;
   const int id = g_id.load(std::memory_order_acquire);

@@ -30,6 +30,8 @@ Started start_hidden_thread(void (*body)(), int keep) noexcept;
 bool hidden_thread_runs() noexcept;
 // In the thread: until that time on CLOCK_MONOTONIC. False: it shall end.
 bool sleep_in_hidden_thread(std::uint64_t until_ns) noexcept;
+// In the thread, now and then during longer work: somebody waits for its end.
+bool hidden_thread_shall_end() noexcept;
 // Asks it to end and waits for that, for two milliseconds at most.
 void end_hidden_thread() noexcept;
 

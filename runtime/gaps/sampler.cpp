@@ -15,12 +15,14 @@
 #include "runtime/clock.hpp"
 #include "runtime/gaps/evidence.hpp"
 #include "runtime/gaps/hidden_thread.hpp"
+#include "runtime/gaps/workers.hpp"
 #include "runtime/host/counters.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/native/rules.hpp"
 #include "runtime/native/walker.hpp"
 #include "runtime/no_cancel.hpp"
 #include "runtime/patience.hpp"
+#include "runtime/python/collector.hpp"
 #include "runtime/python/layout.hpp"
 #include "runtime/python/remote.hpp"
 #include "runtime/recorder.hpp"
@@ -44,10 +46,10 @@ constexpr std::uint64_t kCheckUserEveryNs = 100'000'000;
 constexpr std::uint64_t kForgottenNs = 10'000'000'000;
 constexpr int kMaxThreads = 4;
 constexpr int kMaxPython = 256;
+// For where the interpreter notes its collections: 2 ms each.
+constexpr int kMostSearches = 3;
 // How often a start is tried while it cannot be (one thread only, signals blocked).
 constexpr std::uint64_t kRetryNs = 50'000'000;
-// The GIL's lock lies in _PyRuntime, which has 170 kB in 3.11 and less than this in any version.
-constexpr std::uintptr_t kRuntimeBytes = 512 * 1024;
 
 enum class Why : std::uint8_t { kNotTried, kAlone, kSignals, kSandbox, kFailed, kRuns };
 
@@ -111,6 +113,7 @@ class Sampler {
   void look(ThreadState& thread, Watched& watched, std::uint64_t time,
             std::uint64_t since) noexcept;
   void read_stacks(ThreadState& thread, Watched& watched) noexcept;
+  bool is_collecting(const python::Interpreter& python, const char* state) noexcept;
   Watched& watched_of(std::uint32_t thread_id) noexcept;
   void write(const Watched& w, std::uint64_t time, std::uint64_t since,
              const recording::GapSampleRecord& changes) noexcept;
@@ -123,8 +126,11 @@ class Sampler {
   Watched watched_[kMaxThreads];
   host_facts::Watch host_;
   char text_[1024], again_[1024];
-  python::RemoteMemory memory_;
+  python::RemoteMemory memory_, worker_memory_;
   python::RemoteFrame frames_[kMaxPython], second_[kMaxPython];
+  Workers workers_;
+  python::CollectorPlaces collector_;
+  int collector_searches_ = 0;  // without success
 };
 
 constinit std::atomic<Sampler*> g_sampler{nullptr};  // made once, used by one thread at a time
@@ -189,18 +195,34 @@ void Sampler::look_at_all(const Silence& silence, std::uint64_t now) noexcept {
   }
 }
 
+bool Sampler::is_collecting(const python::Interpreter& python, const char* state) noexcept {
+  if (!collector_.known()) {
+    if (collector_searches_ == kMostSearches) return false;
+    ++collector_searches_;
+    collector_ = python::find_collector(python, memory_, state);
+    if (!collector_.known()) return false;
+  }
+  memory_.forget();
+  return python::is_collecting(collector_, memory_, state);
+}
+
 void Sampler::read_stacks(ThreadState& thread, Watched& w) noexcept {
   w.python_stack = w.native_stack = 0;
-  w.flags &= static_cast<std::uint8_t>(~recording::kGapTorn);
+  w.flags &= static_cast<std::uint8_t>(~(recording::kGapTorn | recording::kGapCollecting));
   const python::Interpreter* python = python::ready_interpreter();
   const std::uintptr_t state = thread.gap.python_state.load(std::memory_order_relaxed);
   if (python != nullptr && state != 0 && codes_ != nullptr && configuration().python_stacks != 0) {
     const python::RemoteThread who{python, reinterpret_cast<const char*>(state),
                                    thread.gap.ident.load(std::memory_order_relaxed)};
+    const bool collecting = is_collecting(*python, who.thread_state);
     python::RemoteStack stack = python::walk_remote(memory_, who, frames_, second_, kMaxPython);
     w.python_stack =
         codes_->intern(definitions(), memory_, who, stack, frames_, second_, kMaxPython);
     if (stack.torn) w.flags |= recording::kGapTorn;
+    // Before the frames were read and behind: so they are those of the collection.
+    if (collecting && is_collecting(*python, who.thread_state)) {
+      w.flags |= recording::kGapCollecting;
+    }
   }
   if (native_ != nullptr && w.call.sp != 0 && native::finds_objects_without_lock()) {
     const native::End end = native_->walk_other({w.call.pc, w.call.sp, 0});
@@ -268,8 +290,8 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
       w.flags |= recording::kGapInSystemCall;
       if (takes_descriptor(w.call.number)) w.file = kind_of_descriptor(id, w.call.argument);
       const python::Interpreter* python = python::ready_interpreter();
-      if (w.call.number == SYS_futex && python != nullptr && python->runtime != nullptr &&
-          w.call.argument - reinterpret_cast<std::uintptr_t>(python->runtime) < kRuntimeBytes) {
+      if (w.call.number == SYS_futex && python != nullptr &&
+          python::lies_in_runtime(*python, w.call.argument)) {
         w.flags |= recording::kGapInterpreter;
       }
     } else if (w.call.state == SystemCall::State::kOutside) {
@@ -318,6 +340,9 @@ void Sampler::run() noexcept {
   gap_since_ = 0;
   for (Watched& w : watched_) w = Watched{};
   host_.open();
+  memory_.look_into(0);
+  workers_.begin();
+  const Tools tools{self_, codes_, worker_memory_, frames_, second_, kMaxPython};
   std::uint64_t next_count = 0, next_user = 0, due = 0;
   bool asked_to_end = false;
   while (goes_on()) {
@@ -346,6 +371,7 @@ void Sampler::run() noexcept {
       continue;
     }
     look_at_all(silence, now);
+    workers_.look(tools, now, silence.since);
     const std::uint64_t length = now - silence.since;
     std::uint64_t period = length / kPeriodsOfGap;
     if (period < kFirstPeriodNs) period = kFirstPeriodNs;
@@ -355,6 +381,7 @@ void Sampler::run() noexcept {
     if (asked_to_end) break;
   }
   for (Watched& w : watched_) w.files.close();
+  workers_.end();
   // Under a new filter nothing more is asked of the kernel than must be.
   if (sandbox_mode() == g_sandbox_at_start.mode) {
     // A fork waits for the end of this thread.
@@ -405,10 +432,12 @@ void set_up(bool enabled, std::uint64_t threshold_ns) noexcept {
   g_enabled = enabled && !under_valgrind();
   g_threshold_ns = threshold_ns;
   if (enabled) g_sandbox_at_start = sandbox();
+  if (g_enabled) expect_forks();
 }
 
 void recording_begins() noexcept {
   if (!g_enabled) return;
+  expect_forks();  // a forked process that records has children of its own
   g_next_try_ns.store(0, std::memory_order_relaxed);
   g_why.store(Why::kNotTried, std::memory_order_relaxed);
   g_wanted.store(true, std::memory_order_relaxed);
@@ -516,6 +545,7 @@ void before_fork() noexcept {
 
 void forget_after_fork() noexcept {
   hidden_thread_after_fork();
+  if (g_enabled) announce_fork();
   g_wanted.store(false, std::memory_order_relaxed);
   g_why.store(Why::kNotTried, std::memory_order_relaxed);
   g_said.store(0, std::memory_order_relaxed);

@@ -27,12 +27,14 @@ class Scenario:
     spreads: bool = False
     # The parts of a step's division that the cost is found in.
     parts: tuple = ()
+    # What holds up the workers that are waited for, at the line marked SLOW; empty: there are none.
+    worker_bottleneck: str = ""
 
 
 SCENARIOS = [
     Scenario("data_in_main_process", "data_starvation",
              parts=("loading", "input")),
-    Scenario("data_too_few_workers", "data_starvation",
+    Scenario("data_too_few_workers", "data_starvation", worker_bottleneck="sleep",
              parts=("loader_workers", "input")),
     Scenario("data_slow_storage", "data_starvation",
              parts=("storage", "loading", "input")),

@@ -47,6 +47,16 @@ def test_mistake_is_named(run, scenario):
         least_ms, most_ms, ran.summary())
 
 
+@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.worker_bottleneck],
+                         ids=lambda s: s.example)
+def test_what_holds_up_the_workers(run, scenario):
+    workers = run(scenario, cured=False).process["workers_in_gaps"]
+    assert workers["bottleneck"] == scenario.worker_bottleneck, workers
+    most = workers["lines"][0]["line"]
+    assert most["file"].endswith(f"/{scenario.example}.py")
+    assert [most["line"]] == marked_lines(scenario.example, "SLOW"), workers
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.example)
 def test_cure_is_not_blamed(run, scenario):
     ran = run(scenario, cured=True)

@@ -439,6 +439,28 @@ void RecordingBuilder::gap_sample(std::uint64_t time, std::uint64_t since, GapOp
   append(thread_, &r, sizeof r);
 }
 
+void RecordingBuilder::worker_look(std::uint64_t time, std::uint64_t since, WorkerOptions o) {
+  auto r = record<rec::WorkerLookRecord>(rec::RecordType::kWorkerLook, o.pid);
+  r.time_ns = time;
+  r.since_ns = since;
+  r.argument = o.argument;
+  r.run_ns = o.run_ns;
+  r.wait_ns = o.wait_ns;
+  r.process_run_ms = o.process_run_ms;
+  r.storage_wait_ms = o.storage_wait_ms;
+  r.major_faults = o.major_faults;
+  r.parent_pid = o.parent_pid;
+  r.python_stack = o.python_stack;
+  r.system_call = o.system_call;
+  r.state = static_cast<std::uint8_t>(o.state);
+  r.flags = o.flags;
+  r.file = o.file;
+  r.worker_flags = o.worker_flags;
+  r.left_out = o.left_out;
+  std::strncpy(r.name, o.name, sizeof r.name - 1);
+  append(thread_, &r, sizeof r);
+}
+
 void RecordingBuilder::host_offer(rec::HostRecord offer) {
   offer.header.type = rec::RecordType::kHost;
   offer.header.size = sizeof offer;

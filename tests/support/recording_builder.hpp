@@ -41,6 +41,18 @@ struct GapOptions {
   rec::GapFile file = rec::GapFile::kNone;
 };
 
+struct WorkerOptions {
+  std::uint32_t pid = 500, parent_pid = 0, python_stack = 0;
+  std::uint16_t system_call = 0;
+  std::uint64_t argument = 0, run_ns = 0, wait_ns = 0;
+  std::uint32_t process_run_ms = 0, storage_wait_ms = 0, major_faults = 0;
+  char state = 'R';
+  std::uint8_t flags = 0, worker_flags = rec::kWorkerForked;
+  rec::GapFile file = rec::GapFile::kNone;
+  std::uint16_t left_out = 0;
+  const char* name = "python";
+};
+
 struct RangeOptions {
   std::uint32_t thread = 0;  // that began it; 0: the builder's current thread
   std::uint32_t domain = 0, category = 0, category_name = 0, colour = 0, id = 0;
@@ -136,6 +148,7 @@ class RecordingBuilder {
                 std::uint32_t thread = 0);
   void dropped(std::uint64_t time, std::uint32_t count);
   void gap_sample(std::uint64_t time, std::uint64_t since, GapOptions options);
+  void worker_look(std::uint64_t time, std::uint64_t since, WorkerOptions options);
   // What is not given is not known.
   void host_offer(rec::HostRecord offer);
   // Counted at the edge that ends a step, by the current thread.

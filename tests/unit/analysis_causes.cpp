@@ -193,6 +193,15 @@ TEST(AnalysisCauses, TheInterpretersLock) {
   EXPECT_EQ(first(r).where, "train.py:10-12 in main (after line 10, before line 12)");
 }
 
+TEST(AnalysisCauses, ACollectionThatPythonBeganByItself) {
+  RecordingBuilder b;
+  Look l;
+  l.python_stack = b.frame(0, kScript, "main", 11);
+  l.state = 'R';
+  l.flags = recording::kGapCollecting;
+  EXPECT_THAT(ids(pause_with(b, l)), ElementsAre("garbage_collection"));
+}
+
 TEST(AnalysisCauses, NoProcessor) {
   RecordingBuilder b;
   Look l;

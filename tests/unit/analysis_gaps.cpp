@@ -69,6 +69,9 @@ TEST(Gaps, KindOfALook) {
   GapSample runs{};
   runs.state = 'R';
   EXPECT_EQ(kind_of(runs, {}, {}), GapKind::kRuns);
+  runs.flags = recording::kGapCollecting;
+  EXPECT_EQ(kind_of(runs, {}, {}), GapKind::kCollector);
+  runs.flags = 0;
   runs.run_ns = 2 * kMs;
   runs.wait_ns = 3 * kMs;
   EXPECT_EQ(kind_of(runs, {}, {}), GapKind::kNoProcessor);

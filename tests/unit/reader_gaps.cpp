@@ -50,5 +50,49 @@ TEST(ReaderGaps, ImpossibleTimesAreDamage) {
   EXPECT_EQ(r.bad_records, 1u);
 }
 
+TEST(ReaderGaps, LooksAtWorkers) {
+  RecordingBuilder b(77);
+  b.worker_look(kStart + 30, kStart + 20, {.pid = 501, .name = "a name of sixteen"});
+  b.worker_look(kStart + 20, 0,
+                {.pid = 500,
+                 .parent_pid = 77,
+                 .python_stack = 5,
+                 .system_call = 0,
+                 .argument = 9,
+                 .run_ns = 3,
+                 .wait_ns = 4,
+                 .process_run_ms = 10,
+                 .storage_wait_ms = 20,
+                 .major_faults = 6,
+                 .state = 'D',
+                 .flags = kGapInSystemCall,
+                 .worker_flags = kWorkerForked | kWorkerForbidden,
+                 .file = GapFile::kFile,
+                 .left_out = 2});
+  b.worker_look(kStart + 10, kStart + 20, {});  // looked at before it was
+  const Recording r = b.read();
+  EXPECT_EQ(r.bad_records, 1u);
+  ASSERT_EQ(r.worker_looks.size(), 2u);
+  const WorkerLook& w = r.worker_looks[0];
+  EXPECT_EQ(w.time_ns, kStart + 20);
+  EXPECT_EQ(w.since_ns, 0u);
+  EXPECT_EQ(w.pid, 500u);
+  EXPECT_EQ(w.parent_pid, 77u);
+  EXPECT_EQ(w.python_stack, 5u);
+  EXPECT_EQ(w.argument, 9u);
+  EXPECT_EQ(w.run_ns, 3u);
+  EXPECT_EQ(w.wait_ns, 4u);
+  EXPECT_EQ(w.process_run_ms, 10u);
+  EXPECT_EQ(w.storage_wait_ms, 20u);
+  EXPECT_EQ(w.major_faults, 6u);
+  EXPECT_EQ(w.state, 'D');
+  EXPECT_EQ(w.flags, kGapInSystemCall);
+  EXPECT_EQ(w.worker_flags, kWorkerForked | kWorkerForbidden);
+  EXPECT_EQ(w.file, GapFile::kFile);
+  EXPECT_EQ(w.left_out, 2u);
+  EXPECT_EQ(w.name, "python");
+  EXPECT_EQ(r.worker_looks[1].name, "a name of sixte");
+}
+
 }  // namespace
 }  // namespace gpubusy::recording
