@@ -27,6 +27,7 @@ constexpr std::int64_t kFirstBudgetNs = 5'000'000, kMostBudgetNs = 5'000'000;
 constexpr std::int64_t kMostDebtNs = 20'000'000;
 // /proc is searched for processes that were not forked: each entry costs 10 us.
 constexpr std::uint64_t kSearchEveryNs = 5'000'000'000;
+constexpr std::uint64_t kFirstSearchNs = 100'000'000;
 constexpr int kMaxEntries = 1024;
 constexpr std::uint64_t kTickMs = 10;  // of times in stat, on x86-64
 
@@ -114,7 +115,6 @@ void Workers::begin() noexcept {
   next_ = 0;
   left_out_ = 0;
   births_ = 0;
-  next_search_ns_ = 0;
   for (Process& p : processes_) p = Process{};
 }
 
@@ -314,6 +314,8 @@ void Workers::look(const Tools& tools, std::uint64_t now, std::uint64_t silent_s
     spent_from = at;
   };
   find_forked();
+  // Not at once: whoever forks may wait for the end of this thread.
+  if (next_search_ns_ == 0) next_search_ns_ = now + kFirstSearchNs;
   if (now >= next_search_ns_) {
     next_search_ns_ = now + kSearchEveryNs;
     find_others();
