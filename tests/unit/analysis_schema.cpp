@@ -16,6 +16,7 @@
 #include "analysis/gaps.hpp"
 #include "analysis/names.hpp"
 #include "analysis/report.hpp"
+#include "analysis/workers.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -74,6 +75,11 @@ TEST(Schema, WordsOfTheReport) {
   EXPECT_EQ(words_of(defs["part"], "family"), families);
   EXPECT_EQ(told, parts);
   EXPECT_EQ(told_hidden, busy);
+  Words doings;
+  for (const auto& [key, value] : defs["loading_shares"]["properties"].items()) doings.insert(key);
+  EXPECT_EQ(doings, names_of<Loading>(loading_id, static_cast<int>(kLoadings)));
+  EXPECT_EQ(words_of(defs["workers_in_gaps"], "bottleneck"),
+            names_of<Bottleneck>(bottleneck_id, static_cast<int>(Bottleneck::kIdle) + 1));
   const nlohmann::json& process = defs["process"];
   EXPECT_EQ(words_of(process, "state"), names_of<recording::FileState>(file_state_name, kMore));
   EXPECT_EQ(words_of(process, "time_source"),
