@@ -87,7 +87,9 @@ def test_helper_goes_also_where_there_are_no_gaps(case):
 
 
 def test_helper_is_gone_when_a_process_of_one_thread_forks(case, recorded):
-    assert case("forks_alone").stdout == b"good 20\n"
+    # Seldom later than the fork waits for, and on a busy machine only.
+    good, late = map(int, re.fullmatch(rb"good (\d+) late (\d+)\n", case("forks_alone").stdout).groups())
+    assert good + late == 20 and good > late
     assert looks(recorded()) > 0
 
 
