@@ -116,7 +116,7 @@ Causes::Causes(const recording::Recording& recording, const Timeline& timeline,
       steps_(steps),
       lines_(lines),
       looks_(recording),
-      text_(recording.start_unix_ns),
+      stacks_(recording, lines),
       throttled_(throttled_stretches(recording)) {
   note_ranges();
   for (std::uint32_t i = 0; i < recording.calls.size(); ++i) {
@@ -153,9 +153,9 @@ Cause Causes::of_ranges(const IdlePiece& piece) const {
   return Cause::kNone;
 }
 
-Cause Causes::of_stack(std::uint32_t python_stack) {
+Cause StackCauses::of(std::uint32_t python_stack) {
   if (python_stack == 0) return Cause::kNone;
-  const auto [it, fresh] = by_stack_.try_emplace(python_stack, Cause::kNone);
+  const auto [it, fresh] = known_.try_emplace(python_stack, Cause::kNone);
   if (!fresh) return it->second;
   FrameMatch best;
   const std::vector<SourceLine> frames = lines_.frames(python_stack, kMaxFramesForCause);
@@ -174,50 +174,8 @@ Cause Causes::of_stack(std::uint32_t python_stack) {
 
 Cause Causes::of_call(std::uint32_t call) {
   if (call == kNoCall) return Cause::kNone;
-  const Cause cause = of_stack(recording_.calls[call].python_stack);
+  const Cause cause = stacks_.of(recording_.calls[call].python_stack);
   return told_by_calls(cause) ? cause : Cause::kNone;
-}
-
-Cause Causes::of_sample(const GapSample& sample) {
-  const Cause cause = of_stack(sample.python_stack);
-  if (sample.flags & recording::kGapInterpreter) return Cause::kInterpreter;
-  if (sample.flags & recording::kGapCollecting) return Cause::kCollection;
-  if (cause != Cause::kNone) return cause;
-  if (waits_for_memory(sample)) return Cause::kPageFault;
-  const bool ready = sample.state == 'R' && sample.wait_ns > sample.run_ns;
-  return ready ? Cause::kNoProcessor : Cause::kNone;
-}
-
-// What the thread was seen doing for most of the piece. A thread without Python frames, as
-// autograd's are, only waits for the one that has some, unless it is held up itself.
-Cause Causes::of_samples(const IdlePiece& piece, std::uint32_t thread) {
-  const std::uint64_t begin = piece.begin_ns, end = piece.begin_ns + piece.ns;
-  const bool outside = piece.host == HostState::kOutside;
-  const std::uint32_t before = outside ? piece.before_call : piece.call;
-  // Looks of the same silence only: since the last call.
-  const std::uint64_t silence = before == kNoCall ? 0 : recording_.calls[before].end_ns;
-  std::array<std::uint64_t, kCauses> own = {}, python = {};
-  std::uint64_t own_seen = 0, python_seen = 0;
-  looks_.standing(begin, end, silence,
-                  [&](const GapSample& look, std::uint64_t from, std::uint64_t until) {
-                    const Cause told = of_sample(look);
-                    const auto cause = static_cast<std::size_t>(told);
-                    // The first look at a thread that runs tells nothing of the time before it.
-                    const bool uncounted = look.state == 'R' && look.run_ns + look.wait_ns == 0;
-                    if (told == Cause::kNone && uncounted) return;
-                    const bool held_up = told == Cause::kInterpreter || told == Cause::kNoProcessor;
-                    if (look.python_stack == 0 && !(held_up && look.thread_id == thread)) return;
-                    python_seen += until - from;
-                    python[cause] += until - from;
-                    if (look.thread_id != thread) return;
-                    own_seen += until - from;
-                    own[cause] += until - from;
-                  });
-  const std::uint64_t seen = own_seen > 0 ? own_seen : python_seen;
-  const auto& ns_of = own_seen > 0 ? own : python;
-  const auto most = std::max_element(ns_of.begin(), ns_of.end());
-  if (seen * 2 < piece.ns || *most * 2 < seen) return Cause::kNone;
-  return static_cast<Cause>(most - ns_of.begin());
 }
 
 bool Causes::is_small_copy_up(std::uint32_t op) const {
@@ -226,51 +184,120 @@ bool Causes::is_small_copy_up(std::uint32_t op) const {
          copy->bytes <= kSmallCopyBytes;
 }
 
-Cause Causes::of_piece(const IdlePiece& piece) {
-  if (piece.idle == IdleClass::kUnknown || piece.idle == IdleClass::kQueued) return Cause::kNone;
-  // Nothing else of the process goes on then, whatever it was about to do.
-  if (covered(throttled_, piece.begin_ns, piece.begin_ns + piece.ns) * 2 > piece.ns) {
-    return Cause::kQuota;
-  }
+// What the host was doing as it was looked at.
+Cause Causes::of_look(const IdlePiece& piece, const GapSample& look, const GapSample* own,
+                      const ByCalls& by_calls) {
   const bool outside = piece.host == HostState::kOutside;
-  const std::uint32_t before = outside ? piece.before_call : piece.call;
-  const std::uint32_t asker =
-      piece.next_op == kNoCall ? kNoCall : timeline_.ops[piece.next_op].call;
-  const std::uint32_t known = asker != kNoCall ? asker : before;
-  bool starved = false;
-  if (known != kNoCall && (outside || piece.idle == IdleClass::kAfterSync)) {
-    const Cause cause = of_samples(piece, recording_.calls[known].thread_id);
-    // A processor is missed in all that one does; what was done without it says more.
-    if (cause == Cause::kNoProcessor) {
-      starved = outside && piece.idle != IdleClass::kStepStart;
-    } else if (cause != Cause::kNone && (outside || outweighs_wait(cause))) {
-      return cause;
-    }
-  }
-  Cause cause = outside ? of_ranges(piece) : Cause::kNone;
-  if (cause == Cause::kNone) cause = of_calls(piece);
-  return cause == Cause::kNone && starved ? Cause::kNoProcessor : cause;
+  const GapSample& acts = acting(look, own);
+  const bool waits_for_lock = (acts.flags & recording::kGapInterpreter) != 0;
+  Cause cause = waits_for_lock   ? Cause::kInterpreter
+                : is_collecting(look, own) ? Cause::kCollection
+                                 : stacks_.of(look.python_stack);
+  if (cause == Cause::kNone && waits_for_memory(acts)) cause = Cause::kPageFault;
+  // What the host had waited for is explained by the wait, unless this would have cost the time
+  // too.
+  if (cause != Cause::kNone && (outside || outweighs_wait(cause))) return cause;
+  const bool whole = look.python_stack != 0 && (look.flags & recording::kGapTorn) == 0;
+  if (by_calls.cause != Cause::kNone && !(whole && by_calls.over)) return by_calls.cause;
+  // A processor is missed in all that one does: what was done without it says more. And at the
+  // start of a step it is late input still.
+  const bool starved = outside && piece.idle != IdleClass::kStepStart && lacks_processor(acts);
+  return starved ? Cause::kNoProcessor : Cause::kNone;
 }
 
-// … without looks at it: what the calls round the piece tell.
-Cause Causes::of_calls(const IdlePiece& piece) {
+std::vector<Causes::Told> Causes::of_looks(const IdlePiece& piece, const Gap& gap,
+                                           const ByCalls& by_calls) {
+  std::vector<Told> out;
+  std::uint64_t seen = 0;
+  looks_.telling(
+      gap.begin_ns, gap.end_ns, gap.silence_ns, gap.ender,
+      [&](const GapSample& look, const GapSample* own, std::uint64_t from, std::uint64_t until) {
+        const Cause told = of_look(piece, look, own, by_calls);
+        // The first look at a thread that runs tells nothing of the time before it.
+        const GapSample& acts = acting(look, own);
+        if (told == Cause::kNone && acts.state == 'R' && acts.run_ns + acts.wait_ns == 0) return;
+        seen += until - from;
+        out.push_back({from, until, told});
+      });
+  if (out.empty()) return out;
+  // What little was not looked at is like what was seen beside it; much is not known by that.
+  if (seen * 2 >= gap.end_ns - gap.begin_ns) {
+    out.front().begin_ns = gap.begin_ns;
+    for (std::size_t i = 0; i + 1 < out.size(); ++i) out[i].end_ns = out[i + 1].begin_ns;
+    out.back().end_ns = gap.end_ns;
+  }
+  return out;
+}
+
+std::vector<IdlePiece> Causes::tell(const std::vector<IdlePiece>& pieces,
+                                    const std::vector<IdlePiece>& host_pauses) {
+  std::vector<IdlePiece> out;
+  out.reserve(pieces.size());
+  const std::vector<Gap> gaps = gaps_of(recording_, pieces, host_pauses);
+  std::size_t next = 0;
+  for (std::uint32_t p = 0; p < pieces.size(); ++p) {
+    const IdlePiece& piece = pieces[p];
+    const bool explained = piece.idle == IdleClass::kUnknown || piece.idle == IdleClass::kQueued;
+    const ByCalls by_calls = explained ? ByCalls{} : of_calls(piece);
+    const std::uint64_t end = piece.begin_ns + piece.ns;
+    std::uint64_t at = piece.begin_ns;
+    const std::size_t first = out.size();
+    const auto add = [&](std::uint64_t until, Cause cause) {
+      if (until <= at) return;
+      if (out.size() > first && out.back().cause == cause) {
+        out.back().ns += until - at;
+      } else {
+        out.push_back(piece);
+        out.back().begin_ns = at;
+        out.back().ns = until - at;
+        out.back().cause = cause;
+      }
+      at = until;
+    };
+    // Nothing else of the process goes on then, whatever it was about to do.
+    if (!explained && covered(throttled_, piece.begin_ns, end) * 2 > piece.ns) {
+      add(end, Cause::kQuota);
+    }
+    for (; next < gaps.size() && gaps[next].piece == p; ++next) {
+      // Launching is gathered from several stretches: where it was is not known.
+      if (piece.host != HostState::kOutside && piece.idle != IdleClass::kAfterSync) continue;
+      for (const Told& told : of_looks(piece, gaps[next], by_calls)) {
+        add(told.begin_ns, by_calls.cause);
+        add(told.end_ns, told.cause);
+      }
+    }
+    add(end, by_calls.cause);
+  }
+  return out;
+}
+
+// … without looks at it: what a range, or the calls round the piece, tell.
+Causes::ByCalls Causes::of_calls(const IdlePiece& piece) {
   const bool outside = piece.host == HostState::kOutside;
   const std::uint32_t before = outside ? piece.before_call : piece.call;
   const std::uint32_t asker =
       piece.next_op == kNoCall ? kNoCall : timeline_.ops[piece.next_op].call;
-  // What was begun before the stretch goes on in it; else it is what the next call belongs to.
-  Cause cause = of_call(before);
-  if (cause == Cause::kNone) cause = of_call(outside ? piece.call : asker);
-  if (cause != Cause::kNone || asker == kNoCall) return cause;
+  if (outside) {
+    if (const Cause cause = of_ranges(piece); cause != Cause::kNone) return {cause};
+  }
+  // What was begun before the stretch goes on in it: files are closed and moved behind a library's
+  // own frames, too, but a function is left when its frame is not there. Else it is what the next
+  // call belongs to.
+  if (const Cause begun = of_call(before); begun != Cause::kNone) {
+    return {begun, begun == Cause::kEvaluation};
+  }
+  const Cause next = of_call(outside ? piece.call : asker);
+  if (next != Cause::kNone || asker == kNoCall) return {next, true};
 
   const recording::CopyPayload* up = copy_by(recording_.calls[asker]);
-  if (up == nullptr || up->direction != CopyDirection::kHostToDevice) return Cause::kNone;
+  if (up == nullptr || up->direction != CopyDirection::kHostToDevice) return {};
   if (piece.next_op > 0 && is_small_copy_up(piece.next_op) && is_small_copy_up(piece.next_op - 1) &&
       timeline_.ops[piece.next_op - 1].device == timeline_.ops[piece.next_op].device) {
-    return Cause::kSmallCopies;
+    return {Cause::kSmallCopies};
   }
   const bool mid_step = piece.idle != IdleClass::kStepStart;
-  return mid_step && returns_results(asker, steps_[piece.step]) ? Cause::kCpuPart : Cause::kNone;
+  if (mid_step && returns_results(asker, steps_[piece.step])) return {Cause::kCpuPart};
+  return {};
 }
 
 // Whether the transfer before this copy to the device was one of results, in the same step and in

@@ -113,6 +113,7 @@ constexpr OfLook kOfLook[] = {
     {GapKind::kCollector, Part::kCollection, Part::kCollection},
     {GapKind::kWorkers, Part::kLoaderWorkers, Part::kLoaderWorkers},
     {GapKind::kChild, Part::kLoading, Part::kChild},
+    {GapKind::kAutograd, Part::kLoading, Part::kHostRuns},
     {GapKind::kLock, Part::kLoading, Part::kLock},
     {GapKind::kSleep, Part::kLoading, Part::kSleep},
     {GapKind::kPageFault, Part::kMemory, Part::kMemory},
@@ -260,9 +261,10 @@ class Divider {
     for (const Gap& gap : gaps_of(recording_, device_.pieces, host_pauses)) {
       const IdlePiece& piece = device_.pieces[gap.piece];
       if (piece.host != HostState::kOutside) continue;
-      looks.telling(gap.begin_ns, gap.end_ns, gap.ender,
-                    [&](const recording::GapSample& look, std::uint64_t from, std::uint64_t until) {
-                      const Part part = by_look(base[gap.piece], look);
+      looks.telling(gap.begin_ns, gap.end_ns, gap.silence_ns, gap.ender,
+                    [&](const recording::GapSample& look, const recording::GapSample* own,
+                        std::uint64_t from, std::uint64_t until) {
+                      const Part part = by_look(base[gap.piece], look, own);
                       const std::uint64_t ns = std::min(until - from, rest[gap.piece]);
                       rest[gap.piece] -= ns;
                       add(piece.step, part, ns, lines_.of_stack(look.python_stack));
@@ -311,10 +313,10 @@ class Divider {
     return is_pageable_copy(call) && call.copy.bytes > kSmallCopyBytes;
   }
 
-  Part by_look(Part base, const recording::GapSample& look) {
+  Part by_look(Part base, const recording::GapSample& look, const recording::GapSample* own) {
     const bool input = base == Part::kInput || base == Part::kLoading;
     if (!input && base != Part::kHostAtStart && base != Part::kHostInStep) return base;
-    const GapKind kind = kind_at(look);
+    const GapKind kind = kind_at(look, own);
     for (const OfLook& of : kOfLook) {
       if (of.kind != kind) continue;
       const Part part = input ? of.for_input : of.for_else;
@@ -323,10 +325,10 @@ class Divider {
     return base;
   }
 
-  GapKind kind_at(const recording::GapSample& look) {
+  GapKind kind_at(const recording::GapSample& look, const recording::GapSample* own) {
     constexpr std::size_t kMaxFrames = 256;
-    const auto [it, fresh] = kinds_.try_emplace(&look, GapKind::kOther);
-    if (fresh) it->second = kind_of(look, lines_.frames(look.python_stack, kMaxFrames), {});
+    const auto [it, fresh] = kinds_.try_emplace({&look, own}, GapKind::kOther);
+    if (fresh) it->second = kind_of(look, own, lines_.frames(look.python_stack, kMaxFrames), {});
     return it->second;
   }
 
@@ -377,7 +379,7 @@ class Divider {
   const Summary& summary_;
   SourceLines& lines_;
   std::unordered_map<std::uint32_t, bool> communicates_;  // by kernel id
-  std::unordered_map<const recording::GapSample*, GapKind> kinds_;
+  std::map<std::pair<const recording::GapSample*, const recording::GapSample*>, GapKind> kinds_;
   // By part and line. Lines stay where they are: in SourceLines, and in the summary's rows.
   std::map<std::pair<std::size_t, const SourceLine*>, std::uint64_t> votes_;
   Division out_;

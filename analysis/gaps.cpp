@@ -122,6 +122,12 @@ bool any_name(const std::vector<std::string>& names, std::string_view name) {
   });
 }
 
+// In backward() itself, not in a function of the program's that it calls back.
+bool runs_backward(const std::vector<SourceLine>& frames) {
+  return !frames.empty() && frames.front().file.ends_with("torch/autograd/graph.py") &&
+         frames.front().function == "_engine_run_backward";
+}
+
 GapKind kind_in_call(const GapSample& look, const std::vector<SourceLine>& frames) {
   const KnownCall* call = known_call(look.system_call);
   if (call == nullptr) return GapKind::kOther;
@@ -151,7 +157,7 @@ GapKind kind_in_call(const GapSample& look, const std::vector<SourceLine>& frame
     case CallClass::kSend:
       return GapKind::kOutput;
     case CallClass::kFutex:
-      return GapKind::kLock;
+      return runs_backward(frames) ? GapKind::kAutograd : GapKind::kLock;
     case CallClass::kSleep:
       return GapKind::kSleep;
     case CallClass::kMemory:
@@ -171,10 +177,9 @@ class Finder {
 
   void add(const IdlePiece& piece, const Gap& gap) {
     out_.ns += gap.end_ns - gap.begin_ns;
-    looks_.telling(gap.begin_ns, gap.end_ns, gap.ender,
-                   [&](const GapSample& look, std::uint64_t from, std::uint64_t until) {
-                     add(piece, look, until - from);
-                   });
+    looks_.telling(gap.begin_ns, gap.end_ns, gap.silence_ns, gap.ender,
+                   [&](const GapSample& look, const GapSample* own, std::uint64_t from,
+                       std::uint64_t until) { add(piece, look, own, until - from); });
   }
 
   Gaps finish() {
@@ -187,23 +192,29 @@ class Finder {
  private:
   struct Described {
     GapKind kind;
+    bool in_backward;
     SourceLine line;
     std::vector<SourceLine> inner;
     std::string native;
   };
-  using Key = std::tuple<IdleClass, GapKind, std::string, int, std::string, std::string>;
+  using Key =
+      std::tuple<IdleClass, Cause, bool, GapKind, std::string, int, std::string, std::string>;
 
-  void add(const IdlePiece& piece, const GapSample& look, std::uint64_t ns) {
-    const Described d = describe(look);
+  void add(const IdlePiece& piece, const GapSample& look, const GapSample* own, std::uint64_t ns) {
+    const Described d = describe(look, own);
     std::string path;
     for (const SourceLine& f : d.inner) path += f.file + '\n' + f.function + '\n';
-    const bool in_call = (look.flags & recording::kGapInSystemCall) != 0;
-    const std::string call = in_call ? system_call_name(look.system_call) : std::string();
-    GapRow& row =
-        rows_[{piece.idle, d.kind, d.line.file + '\n' + d.line.function, d.line.line, path, call}];
+    const GapSample& acts = acting(look, own);
+    const bool in_call = (acts.flags & recording::kGapInSystemCall) != 0;
+    const std::string call = in_call ? system_call_name(acts.system_call) : std::string();
+    GapRow& row = rows_[{piece.idle, piece.cause, piece.input_copy, d.kind,
+                         d.line.file + '\n' + d.line.function, d.line.line, path, call}];
     if (row.looks == 0) {
       row.kind = d.kind;
       row.idle = piece.idle;
+      row.cause = piece.cause;
+      row.input_copy = piece.input_copy;
+      row.in_backward = d.in_backward;
       row.line = d.line;
       row.inner = d.inner;
       row.native = d.native;
@@ -218,11 +229,12 @@ class Finder {
     row.by_step.back().second += ns;
   }
 
-  Described describe(const GapSample& look) {
+  Described describe(const GapSample& look, const GapSample* own) {
     Described d;
     const std::vector<SourceLine> frames = lines_.frames(look.python_stack, kMaxFrames);
     const std::vector<std::string> native = native_of(look.native_stack);
-    d.kind = kind_of(look, frames, native);
+    d.kind = kind_of(look, own, frames, native);
+    d.in_backward = runs_backward(frames);
     if (!native.empty()) d.native = native.front();
     const auto user =
         std::find_if(frames.begin(), frames.end(), [](const SourceLine& f) { return f.user; });
@@ -285,19 +297,40 @@ bool waits_for_memory(const GapSample& look) {
   return look.major_faults > 0 && off * 2 > time && off <= look.major_faults * kLongestFaultNs;
 }
 
-GapKind kind_of(const GapSample& look, const std::vector<SourceLine>& frames,
+bool is_collecting(const GapSample& look, const GapSample* own) {
+  return ((look.flags | (own != nullptr ? own->flags : 0)) & recording::kGapCollecting) != 0;
+}
+
+bool lacks_processor(const GapSample& look) {
+  return look.state == 'R' && look.wait_ns > look.run_ns;
+}
+
+const GapSample& acting(const GapSample& look, const GapSample* own) {
+  const bool acts =
+      own != nullptr && (own->state == 'R' || (own->flags & recording::kGapInterpreter) != 0);
+  return acts ? *own : look;
+}
+
+GapKind kind_of(const GapSample& look, const GapSample* own, const std::vector<SourceLine>& frames,
                 const std::vector<std::string>& native) {
-  const bool in_call = (look.flags & recording::kGapInSystemCall) != 0;
-  if ((look.flags & recording::kGapInterpreter) != 0 || any_name(native, "take_gil")) {
+  const GapSample& acts = acting(look, own);
+  if ((acts.flags & recording::kGapInterpreter) != 0 ||
+      (&acts == &look && any_name(native, "take_gil"))) {
     return GapKind::kInterpreter;
   }
-  if ((look.flags & recording::kGapCollecting) != 0 || any_name(native, "gc_collect_main") || any_name(native, "_PyGC_Collect")) {
+  if (is_collecting(look, own)) return GapKind::kCollector;
+  if (waits_for_memory(acts)) return GapKind::kPageFault;
+  if (&acts != &look) {
+    return lacks_processor(acts)   ? GapKind::kNoProcessor
+           : runs_backward(frames) ? GapKind::kAutograd
+                                   : GapKind::kRuns;
+  }
+  if (any_name(native, "gc_collect_main") || any_name(native, "_PyGC_Collect")) {
     return GapKind::kCollector;
   }
-  if (waits_for_memory(look)) return GapKind::kPageFault;
-  if (in_call) return kind_in_call(look, frames);
+  if ((look.flags & recording::kGapInSystemCall) != 0) return kind_in_call(look, frames);
   if (look.state != 'R') return GapKind::kOther;
-  return look.wait_ns > look.run_ns ? GapKind::kNoProcessor : GapKind::kRuns;
+  return lacks_processor(look) ? GapKind::kNoProcessor : GapKind::kRuns;
 }
 
 std::vector<Gap> gaps_of(const Recording& recording, const std::vector<IdlePiece>& pieces,
@@ -318,7 +351,7 @@ std::vector<Gap> gaps_of(const Recording& recording, const std::vector<IdlePiece
       const std::uint64_t from = std::max(piece.begin_ns, pause.begin_ns);
       const std::uint64_t until = std::min(end, pause.begin_ns + pause.ns);
       const std::uint32_t ender = pause.call == kNoCall ? 0 : recording.calls[pause.call].thread_id;
-      if (from < until) out.push_back({p, ender, from, until});
+      if (from < until) out.push_back({p, ender, pause.begin_ns, from, until});
     }
   }
   return out;
@@ -347,6 +380,8 @@ const char* gap_title(GapKind kind) {
       return "waits for a DataLoader worker";
     case GapKind::kChild:
       return "waits for a child process";
+    case GapKind::kAutograd:
+      return "waits for autograd's threads";
     case GapKind::kLock:
       return "waits for a lock";
     case GapKind::kSleep:
@@ -387,6 +422,8 @@ const char* gap_id(GapKind kind) {
       return "data_loader_workers";
     case GapKind::kChild:
       return "child_process";
+    case GapKind::kAutograd:
+      return "autograd";
     case GapKind::kLock:
       return "lock";
     case GapKind::kSleep:

@@ -24,6 +24,7 @@ enum class GapKind : std::uint8_t {
   kCollector,    // the interpreter looks for garbage
   kWorkers,      // waits for a DataLoader's worker
   kChild,        // waits for a child process
+  kAutograd,     // in backward(), for the threads of autograd that run it
   kLock,         // waits for another thread
   kSleep,
   kPageFault,  // waits for memory to be brought in
@@ -43,6 +44,9 @@ const char* gap_id(GapKind kind);
 struct GapRow {
   GapKind kind = GapKind::kNotSeen;
   IdleClass idle = IdleClass::kUnknown;
+  Cause cause = Cause::kNone;  // of the piece, as idle and input_copy
+  bool input_copy = false;
+  bool in_backward = false;       // in backward() itself: no work of the line's own
   SourceLine line;                // innermost line of the user's own code, else of any
   std::vector<SourceLine> inner;  // library frames called from there: the first and the innermost
   std::string call;               // system call; empty: in none
@@ -61,8 +65,9 @@ struct Gaps {
 
 // The part of an idle piece in which the host is outside CUDA for long: what looks can tell of.
 struct Gap {
-  std::uint32_t piece = 0;  // index into the pieces
-  std::uint32_t ender = 0;  // thread whose call ends it; 0: none does
+  std::uint32_t piece = 0;       // index into the pieces
+  std::uint32_t ender = 0;       // thread whose call ends it; 0: none does
+  std::uint64_t silence_ns = 0;  // when the host's silence began
   std::uint64_t begin_ns = 0, end_ns = 0;
 };
 std::vector<Gap> gaps_of(const recording::Recording& recording,
@@ -86,8 +91,24 @@ std::string system_call_name(std::uint16_t number);
 // Whether the thread waited for memory to be brought in from a disk: it is blocked outside of any
 // system call; or it runs now, and had been put off its processor by major faults.
 bool waits_for_memory(const recording::GapSample& look);
-// What a look says. `frames`: the Python frames, innermost first; `native`: names, innermost first.
-GapKind kind_of(const recording::GapSample& look, const std::vector<SourceLine>& frames,
-                const std::vector<std::string>& native);
+// Whether the interpreter collected garbage: in the thread looked at, or the one that ends the silence.
+bool is_collecting(const recording::GapSample& look, const recording::GapSample* own);
+// Of two looks of one round, at the thread with Python frames and at the one that ends the silence
+// (may be null, or the same): the one that shows what is waited for. A thread without frames, as
+// autograd's are, mostly waits for the other; it does not where it is ready to run, or waits for
+// the GIL itself.
+const recording::GapSample& acting(const recording::GapSample& look,
+                                   const recording::GapSample* own);
+// Ready to run, for longer than it ran.
+bool lacks_processor(const recording::GapSample& look);
+
+// What a look says. `own`: as above; `frames`: the Python frames, innermost first; `native`: names,
+// innermost first.
+GapKind kind_of(const recording::GapSample& look, const recording::GapSample* own,
+                const std::vector<SourceLine>& frames, const std::vector<std::string>& native);
+inline GapKind kind_of(const recording::GapSample& look, const std::vector<SourceLine>& frames,
+                       const std::vector<std::string>& native) {
+  return kind_of(look, nullptr, frames, native);
+}
 
 }  // namespace gpubusy::analysis

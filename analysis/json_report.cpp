@@ -181,6 +181,7 @@ Json gaps(const Gaps& g) {
     for (const SourceLine& line : r.inner) inner.push_back(json(line));
     rows.push_back({{"kind", gap_id(r.kind)},
                     {"class", idle_id(r.idle)},
+                    {"cause", cause_id(r.cause)},
                     {"total_ms", ms(r.ns)},
                     {"looks", r.looks},
                     {"steps", r.by_step.size()},

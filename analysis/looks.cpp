@@ -7,15 +7,22 @@
 
 namespace gpubusy::analysis {
 
-Looks::Looks(const recording::Recording& recording)
-    : samples_(recording.gap_samples), stands_until_(samples_.size()) {
-  std::unordered_map<std::uint32_t, std::uint64_t> next_since;  // by thread
+Looks::Looks(const recording::Recording& recording) : samples_(recording.gap_samples) {
+  std::unordered_map<std::uint32_t, Sample*> later;  // by thread
   for (std::size_t i = samples_.size(); i-- > 0;) {
-    const Sample& look = samples_[i];
-    const std::uint64_t reach = look.time_ns + kLookReachNs;
-    const auto [next, last] = next_since.try_emplace(look.thread_id, look.since_ns);
-    stands_until_[i] = last ? reach : std::max(look.time_ns, std::min(reach, next->second));
-    next->second = look.since_ns;
+    Sample& look = samples_[i];
+    counted_ = counted_ || look.run_ns != 0 || look.wait_ns != 0;
+    Sample*& next = later[look.thread_id];
+    if (next != nullptr && next->since_ns == look.time_ns && look.state == 'R') {
+      const std::uint64_t active = next->run_ns + next->wait_ns;
+      const std::uint64_t earlier = active - std::min(active, next->time_ns - next->since_ns);
+      const std::uint64_t waited = std::min(earlier, next->wait_ns);
+      look.wait_ns += waited;
+      next->wait_ns -= waited;
+      look.run_ns += earlier - waited;
+      next->run_ns -= earlier - waited;
+    }
+    next = &look;
   }
 
   std::vector<const Sample*> looks;
@@ -35,6 +42,24 @@ Looks::Looks(const recording::Recording& recording)
   }
 }
 
+namespace {
+
+// For how much of the time between two looks the thread still did what the first one saw.
+// `counted`: the kernel counts how long it is on a processor, or ready.
+std::uint64_t last_of(const recording::GapSample& first, const recording::GapSample& second,
+                      std::uint64_t between, bool counted) {
+  if (first.thread_id != second.thread_id) return between / 2;
+  if ((second.flags & recording::kGapUnmoved) != 0) return 0;
+  // For as long as that it was not blocked.
+  const std::uint64_t active = std::min(between, second.run_ns + second.wait_ns);
+  const bool was_active = first.state == 'R', is_active = second.state == 'R';
+  if (counted && was_active && !is_active) return active;
+  if (counted && !was_active && is_active) return between - active;
+  return between / 2;  // it may have changed at any time
+}
+
+}  // namespace
+
 // What the thread that ends the silence was seen to do. Where it only waits for work, as autograd's
 // threads do, what the thread with Python frames does is what it waits for.
 std::vector<Looks::Stretch> Looks::stretches(std::uint64_t end, std::uint32_t thread) const {
@@ -45,8 +70,9 @@ std::vector<Looks::Stretch> Looks::stretches(std::uint64_t end, std::uint32_t th
   std::vector<Stretch> out;
   std::uint64_t begin = silence.begin_ns;
   for (const auto& round : silence.rounds) {
-    const Sample* best = nullptr;
+    const Sample *best = nullptr, *own = nullptr;
     for (const Sample* look : round) {
+      if (look->thread_id == thread) own = look;
       const bool better = best == nullptr || (look->python_stack != 0 && best->python_stack == 0) ||
                           (look->thread_id == thread && best->thread_id != thread &&
                            (look->python_stack != 0 || best->python_stack == 0));
@@ -54,15 +80,11 @@ std::vector<Looks::Stretch> Looks::stretches(std::uint64_t end, std::uint32_t th
     }
     const std::uint64_t time = best->time_ns;
     if (!out.empty()) {
-      // A thread that has moved may have done so at any time between.
-      const bool unmoved = (best->flags & recording::kGapUnmoved) != 0 &&
-                           best->thread_id == out.back().look->thread_id;
       const std::uint64_t from = out.back().end_ns;
-      const std::uint64_t change = unmoved ? from : from + (time - std::min(from, time)) / 2;
-      out.back().end_ns = std::max(from, change);
-      begin = out.back().end_ns;
+      begin = out.back().end_ns =
+          from + last_of(*out.back().look, *best, time - std::min(from, time), counted_);
     }
-    out.push_back({begin, std::max(begin, time), best});
+    out.push_back({begin, std::max(begin, time), best, own});
   }
   // Until the silence ended, but not for long: the looks may have stopped.
   if (!out.empty()) {

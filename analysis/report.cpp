@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "analysis/api.hpp"
+#include "analysis/causes.hpp"
 #include "analysis/names.hpp"
 #include "analysis/ranks.hpp"
 #include "analysis/thresholds.hpp"
@@ -394,14 +395,17 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   SourceLines lines(recording);
   report.host_ns = host_times(host, report.steps);
   const std::vector<IdlePiece> pauses = host_pauses(host, report.steps);
+  Causes causes(recording, timeline, report.steps, lines);
+  device.pieces = causes.tell(device.pieces, pauses);
+  std::vector<IdlePiece> told_pauses = causes.tell(pauses, pauses);
   std::vector<std::uint32_t> row_of_piece;
   report.summary =
-      summarise(recording, timeline, report.steps, device, pauses, lines, row_of_piece);
+      summarise(recording, timeline, report.steps, device, told_pauses, lines, row_of_piece);
   if (report.has_device_times()) {
     report.division = divide(recording, timeline, report.steps, device, pauses, report.summary,
                              row_of_piece, lines);
   }
-  report.gaps = find_gaps(recording, report.has_device_times() ? device.pieces : pauses, pauses,
+  report.gaps = find_gaps(recording, report.has_device_times() ? device.pieces : told_pauses, pauses,
                           lines);
   report.workers = find_workers(recording, report.has_device_times() ? device.pieces : pauses, lines);
   report.times = std::move(device.steps);

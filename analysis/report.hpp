@@ -45,6 +45,7 @@ struct Finding {
   std::string cure;          // what to do; empty: nothing
   Gain gain;                 // what the cure would bring
   SourceLine after, before;  // `where` as data: the calls round the region, or one line in `before`
+  std::vector<SourceLine> lines;  // where its time was seen to go, dearest first; may be empty
   double share = 0;          // of wall time that it costs
   std::uint64_t total_ns = 0;
   Spread share_of_step;  // over the steps

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "analysis/cause.hpp"
 #include "analysis/timeline.hpp"
 #include "recording/recording.hpp"
 
@@ -73,7 +74,7 @@ struct HostSegment {  // until the next segment's begin
 // The segments of a recording, from time 0; the last one is open.
 std::vector<HostSegment> host_segments(const recording::Recording& recording);
 
-// A part of an idle gap with one cause.
+// A part of an idle gap of one class and one cause.
 struct IdlePiece {
   std::uint64_t begin_ns = 0;  // of the first of it: launching is gathered from several stretches
   std::uint64_t ns = 0;
@@ -84,6 +85,9 @@ struct IdlePiece {
   std::uint32_t next_op = kNoCall;  // index of the work that ended the gap
   IdleClass idle = IdleClass::kUnknown;
   HostState host = HostState::kOutside;
+  // Not told by split_time(), but by Causes, and summarise():
+  Cause cause = Cause::kNone;
+  bool input_copy = false;  // the work behind it is, or begins with, a copy from the host
 };
 
 struct StepTimes {

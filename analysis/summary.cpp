@@ -50,19 +50,17 @@ std::uint64_t median_of(std::vector<std::uint64_t>& values) {
 class Summariser {
  public:
   Summariser(const Recording& recording, const Timeline& timeline, const std::vector<Step>& steps,
-             const DeviceSteps& device, SourceLines& lines)
+             DeviceSteps& device, SourceLines& lines)
       : recording_(recording),
         timeline_(timeline),
         steps_(steps),
         device_(device),
-        lines_(lines),
-        causes_(recording, timeline, steps, lines) {
+        lines_(lines) {
     const auto found = timeline.devices.find(device.device);
     if (found != timeline.devices.end()) line_ = &found->second;
   }
 
-  Summary run(const std::vector<IdlePiece>& host_pauses,
-              std::vector<std::uint32_t>& row_of_piece) {
+  Summary run(std::vector<IdlePiece>& host_pauses, std::vector<std::uint32_t>& row_of_piece) {
     for (std::uint32_t i = 0; i < recording_.calls.size(); ++i) {
       const Call& call = recording_.calls[i];
       const std::uint32_t step = step_at(steps_, call.start_ns);
@@ -408,33 +406,35 @@ class Summariser {
     }
   }
 
-  std::vector<IdleRow> rows_of(const std::vector<IdlePiece>& pieces,
+  std::vector<IdleRow> rows_of(std::vector<IdlePiece>& pieces,
                                std::vector<std::uint32_t>& row_of_piece) {
     using Key = std::tuple<IdleClass, Cause, bool, bool, std::uint32_t, std::uint32_t>;
     struct Entry {
       IdleRow row;
       std::uint16_t api = 0;
       bool one_api = true;
-      std::uint32_t at = 0;  // index into the answer
+      std::uint32_t last_before = kNoCall;  // of the last stretch: its parts are one piece
+      std::uint32_t at = 0;                 // index into the answer
     };
     std::map<Key, Entry> rows;
     std::vector<const Entry*> entry_of_piece;
-    for (const IdlePiece& piece : pieces) {
+    for (IdlePiece& piece : pieces) {
       const bool outside = piece.host == HostState::kOutside && piece.idle != IdleClass::kQueued &&
                            piece.idle != IdleClass::kUnknown;
       std::uint32_t after = outside ? lines_.id_of(stack_from(piece.before_call, -1)) : 0;
       std::uint32_t before = lines_.id_of(stack_from(piece.call, 1));
       if (outside) use_launching_thread(piece, after, before);
-      const bool input = outside && brings_input(piece.next_op);
-      const Cause cause = causes_.of_piece(piece);
-      Entry& entry = rows[{piece.idle, cause, outside, input, after, before}];
+      piece.input_copy = outside && brings_input(piece.next_op);
+      // Input that is late for want of a processor is late input, as at the start of a step.
+      if (piece.input_copy && piece.cause == Cause::kNoProcessor) piece.cause = Cause::kNone;
+      Entry& entry = rows[{piece.idle, piece.cause, outside, piece.input_copy, after, before}];
       entry_of_piece.push_back(&entry);
       IdleRow& row = entry.row;
       if (row.pieces == 0) {
         row.idle = piece.idle;
-        row.cause = cause;
+        row.cause = piece.cause;
         row.outside = outside;
-        row.input_copy = input;
+        row.input_copy = piece.input_copy;
         row.region = {lines_.line(after), lines_.line(before)};
       }
       if (piece.call != kNoCall) {
@@ -446,7 +446,9 @@ class Summariser {
         entry.one_api = entry.one_api && api == entry.api;
       }
       row.ns += piece.ns;
-      ++row.pieces;
+      row.pieces += row.pieces == 0 || piece.before_call == kNoCall ||
+                    piece.before_call != entry.last_before;
+      entry.last_before = piece.before_call;
       if (row.by_step.empty() || row.by_step.back().first != piece.step) {
         row.by_step.emplace_back(piece.step, 0);
       }
@@ -463,6 +465,7 @@ class Summariser {
       }
       order.push_back(&entry);
     }
+    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].cause = entry_of_piece[i]->row.cause;
     std::stable_sort(order.begin(), order.end(),
                      [](const Entry* a, const Entry* b) { return a->row.ns > b->row.ns; });
     std::vector<IdleRow> out;
@@ -489,9 +492,8 @@ class Summariser {
   const Recording& recording_;
   const Timeline& timeline_;
   const std::vector<Step>& steps_;
-  const DeviceSteps& device_;
+  DeviceSteps& device_;
   SourceLines& lines_;
-  Causes causes_;
   const DeviceLine* line_ = nullptr;
   Summary out_;
   std::map<std::uint16_t, CallRow> calls_;
@@ -517,8 +519,8 @@ Spread spread_of(std::vector<double> values) {
 }
 
 Summary summarise(const Recording& recording, const Timeline& timeline,
-                  const std::vector<Step>& steps, const DeviceSteps& device,
-                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+                  const std::vector<Step>& steps, DeviceSteps& device,
+                  std::vector<IdlePiece>& host_pauses, SourceLines& lines,
                   std::vector<std::uint32_t>& row_of_piece) {
   return Summariser(recording, timeline, steps, device, lines).run(host_pauses, row_of_piece);
 }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/causes.hpp"
+#include "analysis/cause.hpp"
 #include "analysis/concurrency.hpp"
 #include "analysis/source_lines.hpp"
 #include "analysis/steps.hpp"
@@ -108,10 +108,12 @@ struct Summary {
   std::uint64_t median_launch_gap_ns = 0;  // from launch to launch on a thread
 };
 
-// `row_of_piece`: filled with the row in Summary::idle of each idle piece of the device.
+// Of pieces and pauses whose causes are told. It completes what is known of the pieces: whether input
+// follows, and which of them are hiccups of a series. `row_of_piece`: filled with the row in Summary::idle of
+// each idle piece of the device.
 Summary summarise(const recording::Recording& recording, const Timeline& timeline,
-                  const std::vector<Step>& steps, const DeviceSteps& device,
-                  const std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+                  const std::vector<Step>& steps, DeviceSteps& device,
+                  std::vector<IdlePiece>& host_pauses, SourceLines& lines,
                   std::vector<std::uint32_t>& row_of_piece);
 
 }  // namespace gpubusy::analysis

@@ -60,6 +60,10 @@ inline constexpr std::uint32_t kPreludeWarmupSteps = 1;
 // longest time between two looks.
 inline constexpr std::uint64_t kLookReachNs = 20'000'000;
 
+// Gaps of some milliseconds are met by looks by chance: what was seen of this much of a finding's time
+// tells of it. How much it was is said.
+inline constexpr double kLeastSeen = 0.25;
+
 // A line that the host is at for this much of a finding's gaps is where the finding is.
 inline constexpr double kGapLineShare = 0.5;
 

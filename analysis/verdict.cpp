@@ -90,23 +90,88 @@ void set_region(Finding& finding, const std::vector<const IdleRow*>& rows) {
   }
 }
 
-// What the launching thread did in the gaps of these classes, if it was looked at for most of the
-// time; a line that it was at for long becomes the place.
-void add_doing(Finding& finding, const ProcessReport& report,
-               const std::function<bool(IdleClass)>& wanted) {
-  std::map<std::pair<std::string, std::string>, std::uint64_t> by_doing;
-  std::map<std::string, std::pair<std::uint64_t, const GapRow*>> by_line;
-  std::uint64_t seen = 0;
-  for (const GapRow& row : report.gaps.rows) {
-    if (!wanted(row.idle)) continue;
-    seen += row.ns;
-    by_doing[{to_text(row), doing_text(row)}] += row.ns;
-    if (!row.line.known()) continue;
-    auto& [ns, first] = by_line[to_text(row.line)];
-    ns += row.ns;
-    if (first == nullptr) first = &row;
+// Where looks found the host in the gaps of a finding.
+class Places {
+ public:
+  void add(const GapRow& row) {
+    seen_ += row.ns;
+    if (!row.line.known()) return;
+    add(row.line, row.ns);
   }
-  if (seen * 2 < finding.total_ns) return;
+  std::uint64_t seen() const { return seen_; }
+
+  // The line that it was at for most of the time, else the function's lines; empty: it was all over.
+  std::string most() const {
+    for (const auto& [line, ns] : lines_) {
+      if (is_most(ns)) return to_text(line);
+    }
+    for (const auto& [line, ns] : lines_) {
+      std::uint64_t sum = 0;
+      int low = line.line, high = line.line;
+      for (const auto& [other, other_ns] : lines_) {
+        if (other.file != line.file || other.function != line.function) continue;
+        sum += other_ns;
+        if (other.line <= 0 || !is_worth_naming(other_ns)) continue;
+        low = std::min(low, other.line);
+        high = std::max(high, other.line);
+      }
+      if (!is_most(sum) || low <= 0) continue;
+      return low == high ? to_text(line)
+                         : fmt::format("{}:{}-{} ({})", file_name(line.file), low, high,
+                                       line.function);
+    }
+    return {};
+  }
+
+  // Dearest first.
+  std::vector<SourceLine> worth_naming() const {
+    std::vector<std::pair<SourceLine, std::uint64_t>> order;
+    for (const auto& place : lines_) {
+      if (place.first.line > 0 && is_worth_naming(place.second)) order.push_back(place);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::vector<SourceLine> out;
+    for (auto& [line, ns] : order) out.push_back(std::move(line));
+    return out;
+  }
+
+ private:
+  void add(const SourceLine& line, std::uint64_t ns) {
+    for (auto& [known, sum] : lines_) {
+      if (known != line) continue;
+      sum += ns;
+      return;
+    }
+    lines_.emplace_back(line, ns);
+  }
+  bool is_most(std::uint64_t ns) const {
+    return static_cast<double>(ns) >= kGapLineShare * static_cast<double>(seen_);
+  }
+  bool is_worth_naming(std::uint64_t ns) const {
+    return static_cast<double>(ns) >= kLeastDoing * static_cast<double>(seen_);
+  }
+
+  std::vector<std::pair<SourceLine, std::uint64_t>> lines_;
+  std::uint64_t seen_ = 0;
+};
+
+// What the host did in the gaps of a finding, if enough of the time was looked at; a place that it was at
+// for long leads.
+void add_doing(Finding& finding, const ProcessReport& report,
+               const std::function<bool(const GapRow&)>& wanted) {
+  std::map<std::pair<std::string, std::string>, std::uint64_t> by_doing;
+  Places places, own_work;
+  for (const GapRow& row : report.gaps.rows) {
+    if (!wanted(row)) continue;
+    by_doing[{to_text(row), doing_text(row)}] += row.ns;
+    places.add(row);
+    if (!row.in_backward) own_work.add(row);
+  }
+  const std::uint64_t seen = places.seen();
+  if (seen == 0 || static_cast<double>(seen) < kLeastSeen * static_cast<double>(finding.total_ns)) {
+    return;
+  }
   const auto share = [&](std::uint64_t ns) {
     return static_cast<double>(ns) / static_cast<double>(seen);
   };
@@ -126,11 +191,12 @@ void add_doing(Finding& finding, const ProcessReport& report,
                                   std::min(100.0, percent(static_cast<double>(seen) /
                                                           static_cast<double>(finding.total_ns))),
                                   text);
-  for (const auto& [line, found] : by_line) {
-    if (share(found.first) >= kGapLineShare) {
-      finding.where = line + (finding.where.empty() ? "" : ", " + finding.where);
-    }
+  const std::string place = places.most();
+  if (!place.empty() && place != finding.where) {
+    finding.where = place + (finding.where.empty() ? "" : ", " + finding.where);
   }
+  // Lines that have little of it say little of the whole.
+  if (own_work.seen() * 2 >= seen) finding.lines = own_work.worth_naming();
 }
 
 // "31.2 ms of each step (75.9 %; 70.1 to 80.2 %)" or, without steps, "312 ms (75.9 %)".
@@ -150,13 +216,17 @@ std::string cost_text(const Finding& finding, const ProcessReport& report) {
                      percent(finding.share_of_step.maximum));
 }
 
+// Idle time, or looks at it, that is late input.
+template <typename Row>
+bool is_starved(const Row& row) {
+  const bool input = row.cause == Cause::kLoading || row.cause == Cause::kLoaderQueue;
+  return input || (row.cause == Cause::kNone &&
+                   (row.idle == IdleClass::kStepStart ||
+                    (row.idle == IdleClass::kHostElsewhere && row.input_copy)));
+}
+
 std::vector<const IdleRow*> starved_rows(const ProcessReport& report) {
-  return rows_where(report, [](const IdleRow& row) {
-    const bool input = row.cause == Cause::kLoading || row.cause == Cause::kLoaderQueue;
-    return (row.cause == Cause::kNone || input) && row.outside &&
-           (input || row.idle == IdleClass::kStepStart ||
-            (row.idle == IdleClass::kHostElsewhere && row.input_copy));
-  });
+  return rows_where(report, [](const IdleRow& row) { return row.outside && is_starved(row); });
 }
 
 // The steps that stall for input: few, evenly spaced, and with most of the time. Empty: there is no
@@ -234,7 +304,9 @@ std::optional<Finding> worker_restart(const ProcessReport& report) {
         "is what epochs have.",
         stalled[1] - stalled[0], stalled.size(), report.steps.size());
   }
-  add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kStepStart; });
+  add_doing(finding, report, [](const GapRow& row) {
+    return is_starved(row) || row.cause == Cause::kWorkerStart;
+  });
   finding.cure =
       "DataLoader(persistent_workers=True), or one iterator over several epochs (a sampler that "
       "does not end); if workers are kept already, prepare the first batch before the epoch ends.";
@@ -405,7 +477,7 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
   finding.evidence += input ? "the work that follows is a copy from the host."
                             : "the work that follows is no copy from the host, so it may be "
                               "something other than input.";
-  add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kStepStart; });
+  add_doing(finding, report, is_starved<GapRow>);
   const LoadingSeen seen = loading_seen(report);
   if (seen.in_workers) add_workers(finding, report);
   finding.cure = input || seen.in_workers ? cure_of_loading(report, seen) : "";
@@ -423,9 +495,10 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
 }
 
 std::optional<Finding> host_elsewhere(const ProcessReport& report) {
-  const auto rows = rows_where(report, [](const IdleRow& row) {
+  const auto is_elsewhere = [](const auto& row) {
     return row.cause == Cause::kNone && row.idle == IdleClass::kHostElsewhere && !row.input_copy;
-  });
+  };
+  const auto rows = rows_where(report, is_elsewhere);
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kHostShare) return std::nullopt;
@@ -435,13 +508,22 @@ std::optional<Finding> host_elsewhere(const ProcessReport& report) {
   finding.evidence =
       fmt::format("Idle {}. The host is in no CUDA call for {} us or more at a time.",
                   cost_text(finding, report), kLaunchPauseNs / 1000);
-  add_doing(finding, report, [](IdleClass idle) { return idle == IdleClass::kHostElsewhere; });
+  add_doing(finding, report, is_elsewhere);
+  std::uint64_t seen_ns = 0, backward_ns = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (!is_elsewhere(row)) continue;
+    seen_ns += row.ns;
+    backward_ns += row.in_backward ? row.ns : 0;
+  }
   finding.cure = gap_share(report, GapKind::kLock) > 0.5
                      ? "Another thread holds the lock: let it hold it for less, or take it before or behind "
                        "the step."
                  : gap_share(report, GapKind::kChild) > 0.5
                      ? "Start the child process earlier and fetch its result later, or leave it out of the "
                        "loop."
+                 : backward_ns * 2 > seen_ns
+                     ? "Backward launches from threads of autograd's own, and these are slow: launch less (CUDA "
+                       "graphs, torch.compile), or see what functions of the program's it calls back."
                      : "Move that work off the launching thread, or behind the launches of the step.";
   return finding;
 }
@@ -469,6 +551,10 @@ std::optional<Finding> synchronisation(const ProcessReport& report) {
     if (!row->line.known()) continue;
     if (finding.where.empty()) {
       set_line(finding, row->line);
+    }
+    if (static_cast<double>(row->idle_after_ns) >=
+        kLeastDoing * static_cast<double>(finding.total_ns)) {
+      finding.lines.push_back(row->line);
     }
     if (lines.size() > 200) break;
     lines += fmt::format("{}{} {} x {}{} ({:.1f} ms idle)", lines.empty() ? "" : ", ",
@@ -692,7 +778,7 @@ constexpr CauseText kCauseTexts[] = {
      "Find the slowest rank (record all ranks into one directory), or use NCCL, which does not wait "
      "on the host."},
     {Cause::kInterpreter, "gil_contention", "Another Python thread holds the interpreter's lock",
-     "with the launching thread waiting for the lock (GIL)",
+     "with the launching thread waiting for the lock (GIL); which thread holds it is not recorded",
      "Move that thread's work to another process, or into code that releases the lock (numpy, native "
      "code)."},
     {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
@@ -741,7 +827,6 @@ void add_collections(Finding& finding, const ProcessReport& report) {
                                   looks,
                                   percent(static_cast<double>(most->second) / static_cast<double>(looks)),
                                   most->first);
-  finding.where = most->first + (finding.where.empty() ? "" : ", " + finding.where);
 }
 
 std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& text) {
@@ -761,6 +846,511 @@ std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& te
                                     report.steps.size(), finding.ms_of_step.maximum);
   }
   finding.evidence += fmt::format(", {}.", text.evidence);
+  add_doing(finding, report, [&](const GapRow& row) { return row.cause == text.cause; });
+  if (text.cause == Cause::kCollection) add_collections(finding, report);
+  finding.cure = text.cure;
+  return finding;
+}
+
+std::string processors_text(const ProcessReport& report, const char* text) {
+  const double processors = report.host_offer.effective_processors();
+  if (processors <= 0) return "";
+  return fmt::format(fmt::runtime(text), count_text(processors) + (processors == 1 ? " processor" : " processors"));
+}
+
+// "The 4 workers were looked at 120 times: 97 % compute; 93 % of the looks at data.py:31 …"
+void add_workers(Finding& finding, const ProcessReport& report) {
+  const Workers& w = report.workers;
+  if (w.looks == 0) return;
+  finding.evidence += fmt::format(" Meanwhile {} worker{} looked at {} times: {}{}.",
+                                  w.count == 1 ? "the one" : fmt::format("the {}", w.count),
+                                  w.count == 1 ? " was" : "s were", w.looks,
+                                  loading_shares_text(w.doing), processors_text(report, "; the program has {}"));
+  std::string lines;
+  for (std::size_t i = 0; i < std::min(kMaxDoings, w.lines.size()); ++i) {
+    const WorkerLine& l = w.lines[i];
+    if (i > 0 && l.share < kLeastDoing) break;
+    lines += fmt::format("{}{:.0f} % {}", i > 0 ? ", " : "", percent(l.share), to_text(l.line));
+  }
+  if (!lines.empty()) finding.evidence += fmt::format(" Where they are: {}.", lines);
+  if (w.spawned) {
+    finding.evidence +=
+        " Workers that were not forked are interpreters of their own: their lines are not known.";
+  } else if (w.forbidden) {
+    finding.evidence += " The system does not let the memory of workers be read: their lines are not known.";
+  }
+  if (w.left_out > 0) finding.evidence += fmt::format(" {} more were not looked at.", w.left_out);
+}
+
+std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen) {
+  const std::uint32_t workers = report.workers.count;
+  const double processors = report.host_offer.effective_processors();
+  switch (seen.bottleneck) {
+    case Bottleneck::kProcessor:
+      if (!seen.in_workers) {
+        return "The training process computes the batch itself: do that in DataLoader workers "
+               "(num_workers=4 or more, as far as there are processors), on the GPU, or once before the "
+               "training.";
+      }
+      // The training process needs one of them.
+      if (processors > 0 && workers + 1 < processors) {
+        return fmt::format("Workers compute all the time, and {} processors are free: more of them "
+                           "(num_workers, now {}), or make a batch cheaper at that line.",
+                           count_text(processors - workers - 1), workers);
+      }
+      if (processors > 0) {
+        return fmt::format("Workers compute all the time, and there is no processor for more of them "
+                           "({} workers, {}): make a batch cheaper at that line, do that on the GPU, or "
+                           "once before the training.",
+                           workers, processors_text(report, "{}"));
+      }
+      return fmt::format("Workers compute all the time: more of them (num_workers, now {}) help as far as "
+                         "there are processors; else make a batch cheaper at that line, do that on the "
+                         "GPU, or once before the training.",
+                         workers);
+    case Bottleneck::kNoProcessor:
+      if (!seen.in_workers) {
+        return "The training process waits for a processor: leave it one (fewer threads and processes "
+               "beside it).";
+      }
+      // Something else may have taken them.
+      if (processors > 0 && workers < processors) {
+        return fmt::format("Workers ({}) wait for processors ({}): something else takes these. Threads of "
+                           "numeric libraries in each worker (OMP_NUM_THREADS, cv2.setNumThreads), or "
+                           "other programs.",
+                           workers, count_text(processors));
+      }
+      return fmt::format("There are more workers ({}) than processors for them{}: fewer (num_workers) make "
+                         "as many batches, and leave the training process one. Make a batch cheaper at "
+                         "that line, or do that on the GPU.",
+                         workers, processors_text(report, " ({})"));
+    case Bottleneck::kStorage:
+      return std::string(seen.in_workers
+                             ? "Workers wait for storage: "
+                             : "The training process reads by itself and waits for storage: workers read "
+                               "ahead (num_workers); ") +
+             "many small files into few large ones (shards, one mapped file), on a local disk or in "
+             "memory" +
+             (seen.in_workers ? fmt::format("; more workers (now {}) wait side by side.", workers) : ".");
+    case Bottleneck::kInput:
+    case Bottleneck::kSleep:
+    case Bottleneck::kChild:
+      if (!seen.in_workers) break;
+      return fmt::format("Workers wait for something else at that line, which takes no processor: more of "
+                         "them wait side by side (num_workers, now {}), or fetch more with each request.",
+                         workers);
+    case Bottleneck::kLock:
+      if (!seen.in_workers) break;
+      return "Workers wait for a lock at that line, which more workers do not cure: hold it for less, or "
+             "give each worker its own copy.";
+    case Bottleneck::kIdle:
+      if (!seen.in_workers) break;
+      return "Most workers wait to be asked: batches come in order, so one that takes longer holds up "
+             "the rest (prefetch_factor, in_order=False), or what follows the workers is slow (a large "
+             "batch through shared memory, pin_memory).";
+    case Bottleneck::kUnknown:
+      break;
+  }
+  return "";
+}
+
+std::optional<Finding> data_starvation(const ProcessReport& report) {
+  const auto rows = starved_rows(report);
+  if (worker_restart(report)) return std::nullopt;
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kStarvationShare) return std::nullopt;
+  if (report.has_steps() &&
+      finding.steps < kStarvationSteps * static_cast<double>(report.steps.size()) &&
+      !workers_keep_pace(report, even_stalls(report))) {
+    return std::nullopt;
+  }
+  set_region(finding, rows);
+  std::uint64_t before_input = 0;
+  for (const IdleRow* row : rows) before_input += row->input_copy ? row->ns : 0;
+  // Without steps the first gap is the program's start.
+  const bool input = before_input * 2 > finding.total_ns && report.has_steps();
+  finding.id = "data_starvation";
+  finding.title = input ? "The GPU waits for input data" : "The GPU waits at the start of the step";
+  finding.evidence = fmt::format("Idle {}", cost_text(finding, report));
+  if (report.has_steps()) {
+    finding.evidence += fmt::format(", in {} of {} steps", finding.steps, report.steps.size());
+  }
+  finding.evidence +=
+      ". Meanwhile the host is in no CUDA call and no synchronisation explains it; ";
+  finding.evidence += input ? "the work that follows is a copy from the host."
+                            : "the work that follows is no copy from the host, so it may be "
+                              "something other than input.";
+  add_doing(finding, report, is_starved<GapRow>);
+  const LoadingSeen seen = loading_seen(report);
+  if (seen.in_workers) add_workers(finding, report);
+  finding.cure = input || seen.in_workers ? cure_of_loading(report, seen) : "";
+  if (!finding.cure.empty()) return finding;
+  finding.cure =
+      seen.in_workers
+          ? "The loader has workers, and they do not keep up: more of them (num_workers, as far as there "
+            "are processors), prefetch_factor, or batches that are cheaper to make."
+      : input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
+              "pin_memory=True, persistent_workers=True) and .to(device, non_blocking=True); if the "
+              "loader has workers already, make a batch cheaper or add workers."
+            : "See what the program does between these two lines; if it loads data, prepare it in "
+              "DataLoader workers, else move it off the launching thread.";
+  return finding;
+}
+
+std::optional<Finding> host_elsewhere(const ProcessReport& report) {
+  const auto is_elsewhere = [](const auto& row) {
+    return row.cause == Cause::kNone && row.idle == IdleClass::kHostElsewhere && !row.input_copy;
+  };
+  const auto rows = rows_where(report, is_elsewhere);
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kHostShare) return std::nullopt;
+  set_region(finding, rows);
+  finding.id = "host_elsewhere";
+  finding.title = "The host does something else in mid-step";
+  finding.evidence =
+      fmt::format("Idle {}. The host is in no CUDA call for {} us or more at a time.",
+                  cost_text(finding, report), kLaunchPauseNs / 1000);
+  add_doing(finding, report, is_elsewhere);
+  std::uint64_t seen_ns = 0, backward_ns = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (!is_elsewhere(row)) continue;
+    seen_ns += row.ns;
+    backward_ns += row.in_backward ? row.ns : 0;
+  }
+  finding.cure = gap_share(report, GapKind::kLock) > 0.5
+                     ? "Another thread holds the lock: let it hold it for less, or take it before or behind "
+                       "the step."
+                 : gap_share(report, GapKind::kChild) > 0.5
+                     ? "Start the child process earlier and fetch its result later, or leave it out of the "
+                       "loop."
+                 : backward_ns * 2 > seen_ns
+                     ? "Backward launches from threads of autograd's own, and these are slow: launch less (CUDA "
+                       "graphs, torch.compile), or see what functions of the program's it calls back."
+                     : "Move that work off the launching thread, or behind the launches of the step.";
+  return finding;
+}
+
+std::optional<Finding> synchronisation(const ProcessReport& report) {
+  const auto rows = rows_where(report, [](const IdleRow& row) {
+    return row.cause == Cause::kNone && row.idle == IdleClass::kAfterSync;
+  });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kSyncShare) return std::nullopt;
+  const Per per(report);
+  std::uint64_t count = 0, host_ns = 0;
+  std::vector<const WaitRow*> waits;
+  for (const WaitRow& row : report.summary.waits) {
+    count += row.count;
+    host_ns += row.host_ns;
+    if (row.idle_after_ns > 0) waits.push_back(&row);
+  }
+  std::stable_sort(waits.begin(), waits.end(), [](const WaitRow* a, const WaitRow* b) {
+    return a->idle_after_ns > b->idle_after_ns;
+  });
+  std::string lines;
+  for (const WaitRow* row : waits) {
+    if (!row->line.known()) continue;
+    if (finding.where.empty()) {
+      set_line(finding, row->line);
+    }
+    if (static_cast<double>(row->idle_after_ns) >=
+        kLeastDoing * static_cast<double>(finding.total_ns)) {
+      finding.lines.push_back(row->line);
+    }
+    if (lines.size() > 200) break;
+    lines += fmt::format("{}{} {} x {}{} ({:.1f} ms idle)", lines.empty() ? "" : ", ",
+                         to_text(row->line), count_text(per.count_of(row->count)), row->call,
+                         per.word, per.ms_of(row->idle_after_ns));
+  }
+  finding.id = "synchronisation";
+  finding.title = "The host waits for the GPU, then the GPU for the host";
+  finding.evidence = fmt::format(
+      "Idle {} behind waits that let the GPU run dry. The host waits {} times{}, "
+      "{:.2f} ms in all.{}",
+      cost_text(finding, report), count_text(per.count_of(count)), per.word, per.ms_of(host_ns),
+      lines.empty() ? "" : " By line: " + lines + ".");
+  finding.cure =
+      "Read results less often: keep losses and counts on the GPU (.detach()), call .item(), "
+      ".cpu(), print or a Python `if` on a tensor every N steps only; no torch.cuda.synchronize() "
+      "in the loop.";
+  return finding;
+}
+
+std::optional<Finding> pageable_copies(const ProcessReport& report) {
+  Finding finding;
+  const Per per(report);
+  std::uint64_t bytes = 0, count = 0, dearest = 0;
+  std::string directions;
+  for (const CopyRow& row : report.summary.copies) {
+    if (row.host_kind != recording::MemoryKind::kPageable || row.large_count == 0) continue;
+    bytes += row.large_bytes;
+    count += row.large_count;
+    finding.total_ns += row.large_idle_ns;
+    if (finding.before.file.empty() || row.large_idle_ns > dearest) {
+      dearest = row.large_idle_ns;
+      finding.before = row.line;
+    }
+    const std::string direction(direction_name(row.direction));
+    if (directions.find(direction) == std::string::npos) {
+      directions += (directions.empty() ? "" : " and ") + direction;
+    }
+  }
+  finding.share = report.share(finding.total_ns);
+  if (count == 0 || (finding.share < kPageableShare &&
+                     per.count_of(bytes) < static_cast<double>(kPageableBytes))) {
+    return std::nullopt;
+  }
+  finding.id = "pageable_copies";
+  finding.title = "Copies from or to pageable memory block the host";
+  finding.where = to_text(finding.before);
+  finding.evidence = fmt::format(
+      "{} {} copies{}, {:.1f} MB, from or to pageable memory hold the host for {:.2f} ms ({:.1f} "
+      "%) "
+      "while no kernel runs; \"async\" does not help with pageable memory.",
+      count_text(per.count_of(count)), directions, per.word, per.count_of(bytes) / 1e6,
+      per.ms_of(finding.total_ns), percent(finding.share));
+  finding.cure =
+      "Use pinned memory: DataLoader(pin_memory=True) or tensor.pin_memory(), then "
+      ".to(device, non_blocking=True).";
+  return finding;
+}
+
+std::optional<Finding> launch_bound(const ProcessReport& report) {
+  const auto rows = rows_where(report, [](const IdleRow& row) {
+    return row.cause == Cause::kSeries ||
+           (row.cause == Cause::kNone && row.idle == IdleClass::kLaunch);
+  });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kLaunchBoundShare) return std::nullopt;
+  const Per per(report);
+  const Summary& s = report.summary;
+  set_region(finding, rows);
+  finding.id = "launch_bound";
+  finding.title = "Launch-bound: kernels are shorter than what it costs to launch them";
+  finding.evidence = fmt::format(
+      "Idle {} while the host launches. {} launches{}: one each {:.1f} us (median), a kernel lasts "
+      "{:.1f} us (median).",
+      cost_text(finding, report), count_text(per.count_of(s.launches)), per.word,
+      static_cast<double>(s.median_launch_gap_ns) / 1e3,
+      static_cast<double>(s.median_kernel_ns) / 1e3);
+  finding.cure =
+      "Launch less: CUDA graphs or torch.compile(mode=\"reduce-overhead\"), fused optimizers "
+      "(fused=True, foreach=True), larger batches.";
+  return finding;
+}
+
+std::optional<Finding> allocation_churn(const ProcessReport& report) {
+  const Allocations& a = report.summary.allocations;
+  const Per per(report);
+  const std::uint64_t count = a.device_allocs + a.device_frees;
+  const double share = report.share(a.host_ns);
+  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep)) {
+    return std::nullopt;
+  }
+  if (share < kAllocationShare && a.failed == 0) return std::nullopt;
+  Finding finding;
+  finding.id = "allocation_churn";
+  finding.title = "Memory is allocated and freed in every step";
+  if (!report.has_steps()) finding.title = "Allocating and freeing memory takes time";
+  finding.total_ns = a.idle_ns;
+  finding.share = report.share(a.idle_ns);
+  set_line(finding, a.line);
+  finding.evidence = fmt::format(
+      "{} cudaMalloc, {} cudaFree{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
+      "ms of that.",
+      count_text(per.count_of(a.device_allocs)), count_text(per.count_of(a.device_frees)), per.word,
+      per.ms_of(a.host_ns), percent(share), per.ms_of(a.idle_ns));
+  if (a.failed) finding.evidence += fmt::format(" {} allocations failed.", a.failed);
+  finding.cure =
+      "Keep memory: no torch.cuda.empty_cache() in the loop, constant shapes, "
+      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; if allocations fail and are retried, use "
+      "less memory.";
+  return finding;
+}
+
+std::optional<Finding> pinning_churn(const ProcessReport& report) {
+  const Allocations& a = report.summary.allocations;
+  const Per per(report);
+  const std::uint64_t count = a.host_allocs + a.host_frees;
+  const double share = report.share(a.pinned_host_ns);
+  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep) ||
+      share < kAllocationShare) {
+    return std::nullopt;
+  }
+  Finding finding;
+  finding.id = "pinning_churn";
+  finding.title = report.has_steps() ? "Host memory is pinned and released in every step"
+                                     : "Pinning host memory takes time";
+  finding.total_ns = a.pinned_idle_ns;
+  finding.share = report.share(a.pinned_idle_ns);
+  set_line(finding, a.pinned_line);
+  finding.evidence = fmt::format(
+      "{} pinnings, {} releases{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
+      "ms of that.",
+      count_text(per.count_of(a.host_allocs)), count_text(per.count_of(a.host_frees)), per.word,
+      per.ms_of(a.pinned_host_ns), percent(share), per.ms_of(a.pinned_idle_ns));
+  finding.cure =
+      "Pin once: one buffer from before the loop that is used again, or "
+      "DataLoader(pin_memory=True), which pins in a thread of its own and keeps the memory.";
+  return finding;
+}
+
+std::optional<Finding> small_copies(const ProcessReport& report) {
+  const SmallCopies& c = report.summary.small_copies;
+  const Per per(report);
+  if (c.count == 0 || (report.has_steps() && per.count_of(c.count) < kSmallCopiesPerStep) ||
+      report.share(c.idle_ns) < kSmallCopiesShare) {
+    return std::nullopt;
+  }
+  Finding finding;
+  finding.id = "small_copies";
+  finding.title = "Many small copies to the GPU, where one would do";
+  finding.total_ns = c.idle_ns;
+  finding.share = report.share(c.idle_ns);
+  set_line(finding, c.line);
+  finding.evidence = fmt::format(
+      "{} copies{} of {:.1f} kB on average take the host {:.2f} ms ({:.1f} %) while no kernel runs: "
+      "{:.1f} us each, with what the framework does for it.",
+      count_text(per.count_of(c.count)), per.word,
+      static_cast<double>(c.bytes) / static_cast<double>(c.count) / 1e3, per.ms_of(c.idle_ns),
+      percent(finding.share), static_cast<double>(c.idle_ns) / static_cast<double>(c.count) / 1e3);
+  finding.cure =
+      "Put them into one tensor on the host (torch.cat, torch.stack, a collate function), copy that, "
+      "and split it on the GPU.";
+  return finding;
+}
+
+// Of work that the steps launched, wherever it ran. A host that runs ahead launches more in a step's
+// time than the device does in it.
+double share_of_work(const ProcessReport& report, std::uint64_t ns) {
+  std::uint64_t work = report.summary.kernel_ns;
+  for (const CopyRow& row : report.summary.copies) work += row.device_ns;
+  const std::uint64_t whole = std::max(report.wall_ns, work);
+  return whole == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(whole);
+}
+
+std::optional<Finding> device_copies(const ProcessReport& report) {
+  const Concurrency& c = report.summary.concurrency;
+  Finding finding;
+  finding.total_ns = c.device_copy_ns;
+  finding.share = share_of_work(report, c.device_copy_ns);
+  if (finding.share < kDeviceCopyShare) return std::nullopt;
+  const Per per(report);
+  finding.id = "device_copies";
+  finding.title = "The GPU copies its own memory: clones, or layouts that change";
+  set_line(finding, c.device_copy_line);
+  finding.evidence = fmt::format(
+      "{} copies within the device{} take {:.2f} ms of it ({:.1f} %), layout changes "
+      "(.contiguous()) among them.",
+      count_text(per.count_of(c.device_copies)), per.word, per.ms_of(c.device_copy_ns),
+      percent(finding.share));
+  finding.cure =
+      "No .clone() of what is not changed; one memory layout throughout (channels_last for "
+      "convolutions), so that no .contiguous() copies.";
+  return finding;
+}
+
+// What samples, stacks or copies tell of the host while the GPU idles: one finding for each cause.
+struct CauseText {
+  Cause cause;
+  const char* id;
+  const char* title;
+  const char* evidence;
+  const char* cure;
+};
+constexpr CauseText kCauseTexts[] = {
+    {Cause::kCheckpoint, "checkpoint", "The GPU waits while the program saves its state",
+     "with the host in torch.save or the like, or right behind a call from there",
+     "Save less often, or save a copy from a thread (torch.distributed.checkpoint.async_save), and to "
+     "a fast local disk first."},
+    {Cause::kLogging, "logging", "The GPU waits while the program logs or prints",
+     "with the host in a logging library or formatting a tensor, or right behind a call from there",
+     "Log every N steps; keep values on the GPU until then (.detach()); let a queue write "
+     "(logging.handlers.QueueHandler)."},
+    {Cause::kEvaluation, "evaluation", "The GPU waits during evaluation",
+     "with the host in a function that is called as evaluations are",
+     "Evaluate less often; compute metrics on the GPU and read them once at the end."},
+    {Cause::kCpuPart, "cpu_part_of_model", "A part of the model runs on the CPU",
+     "between a copy of results to the host and a copy back, in mid-step",
+     "Move that part to the GPU; if an operator has no GPU form, put it at one end of the model."},
+    {Cause::kCollective, "collective_wait", "The GPU waits for other ranks",
+     "with the host in a collective of torch.distributed",
+     "Find the slowest rank (record all ranks into one directory), or use NCCL, which does not wait "
+     "on the host."},
+    {Cause::kInterpreter, "gil_contention", "Another Python thread holds the interpreter's lock",
+     "with the launching thread waiting for the lock (GIL); which thread holds it is not recorded",
+     "Move that thread's work to another process, or into code that releases the lock (numpy, native "
+     "code)."},
+    {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
+     "with the host in a garbage collection",
+     "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection every "
+     "N steps; a larger gc.set_threshold() where many objects are made."},
+};
+
+// … those with numbers of the host's besides.
+constexpr CauseText kNoProcessorText = {
+    Cause::kNoProcessor, "no_processor", "The launching thread is ready but has no processor",
+    "with the launching thread waiting for a processor",
+    "Run fewer busy threads and processes than there are processors: fewer DataLoader workers, "
+    "torch.set_num_threads(1) in each; or ask for more processors."};
+constexpr CauseText kQuotaText = {
+    Cause::kQuota, "cpu_quota", "The process has used up its quota of processor time",
+    "with all of it stopped until the next period of the quota",
+    "Ask for more processors (a pod's limits.cpu, docker --cpus, the job's CPUs), or run fewer "
+    "busy threads: OMP_NUM_THREADS and DataLoader(num_workers=…) from the quota, not from "
+    "os.cpu_count()."};
+constexpr CauseText kPageFaultText = {
+    Cause::kPageFault, "page_faults", "The GPU waits while memory is read from a disk (page faults)",
+    "with the host waiting for pages that were not in memory",
+    "Read ahead in a thread or in DataLoader workers, or read the file with read() in large "
+    "pieces; keep in memory what is used again (madvise WILLNEED, a copy in RAM)."};
+constexpr CauseText kSwappingText = {
+    Cause::kPageFault, "swapping", "The GPU waits while memory is swapped in",
+    "with the host waiting for pages that had been swapped out",
+    "Use less memory (fewer workers, smaller caches), or ask for more; mlock or MAP_LOCKED for "
+    "what each step needs."};
+
+// Where collections that Python began by itself were met: no call of the program tells.
+void add_collections(Finding& finding, const ProcessReport& report) {
+  std::map<std::string, std::uint64_t> by_line;
+  std::uint64_t looks = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (row.kind != GapKind::kCollector) continue;
+    looks += row.looks;
+    if (row.line.known()) by_line[to_text(row.line)] += row.looks;
+  }
+  if (by_line.empty()) return;
+  const auto most = std::max_element(by_line.begin(), by_line.end(), [](const auto& a, const auto& b) {
+    return a.second < b.second;
+  });
+  finding.evidence += fmt::format(" The interpreter was collecting at {} looks, {:.0f} % of them at {}.",
+                                  looks,
+                                  percent(static_cast<double>(most->second) / static_cast<double>(looks)),
+                                  most->first);
+}
+
+std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& text) {
+  auto rows = rows_where(report, [&](const IdleRow& row) { return row.cause == text.cause; });
+  Finding finding;
+  add_numbers(finding, report, rows);
+  if (finding.share < kCauseShare) return std::nullopt;
+  // A region says more than the line of a wait before it.
+  std::stable_partition(rows.begin(), rows.end(), [](const IdleRow* row) { return row->outside; });
+  set_region(finding, rows);
+  finding.id = text.id;
+  finding.title = text.title;
+  finding.evidence = fmt::format("Idle {:.1f} ms in all ({:.1f} %)", ms(finding.total_ns),
+                                 percent(finding.share));
+  if (report.has_steps()) {
+    finding.evidence += fmt::format(", in {} of {} steps, up to {:.1f} ms in one", finding.steps,
+                                    report.steps.size(), finding.ms_of_step.maximum);
+  }
+  finding.evidence += fmt::format(", {}.", text.evidence);
+  add_doing(finding, report, [&](const GapRow& row) { return row.cause == text.cause; });
   if (text.cause == Cause::kCollection) add_collections(finding, report);
   finding.cure = text.cure;
   return finding;
@@ -833,7 +1423,6 @@ std::optional<Finding> page_faults_of(const ProcessReport& report, const CauseTe
     finding->evidence += fmt::format(" Of this process {:.0f} MiB were swapped out.",
                                      static_cast<double>(*h.beside.swapped_bytes) / (1 << 20));
   }
-  add_cause_line(*finding, report);
   return finding;
 }
 std::optional<Finding> page_faults(const ProcessReport& report) {

@@ -222,6 +222,7 @@ Loading loading_of(GapKind kind, char state, bool idle) {
   switch (kind) {
     case GapKind::kRuns:
     case GapKind::kCollector:
+    case GapKind::kAutograd:
     case GapKind::kMemory:
       return Loading::kComputes;
     case GapKind::kNoProcessor:

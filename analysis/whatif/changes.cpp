@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <optional>
 #include <unordered_map>
 
+#include "analysis/causes.hpp"
 #include "analysis/looks.hpp"
 #include "analysis/names.hpp"
 #include "analysis/thresholds.hpp"
@@ -74,14 +76,19 @@ tl::unexpected<std::string> bad(std::string_view text, const std::string& why) {
   return tl::unexpected(fmt::format("--change='{}': {}", text, why));
 }
 
-// Whether a stack has a frame at the target: "file.py", "file.py:12" or a function's name. Only the
-// innermost frame of the program's own code counts, as in the verdict; then the others of its own.
+// Whether a stack has a frame at one of the targets: "file.py", "file.py:12" or a function's name.
 class LineMatch {
  public:
-  LineMatch(const std::string& target, SourceLines& lines) : target_(target), lines_(lines) {}
+  LineMatch(std::string_view targets, SourceLines& lines) : lines_(lines) {
+    for (std::size_t at = 0; at <= targets.size();) {
+      const std::size_t end = std::min(targets.find(',', at), targets.size());
+      if (end > at) targets_.emplace_back(targets.substr(at, end - at));
+      at = end + 1;
+    }
+  }
 
   bool operator()(std::uint32_t stack) {
-    if (target_.empty()) return true;
+    if (targets_.empty()) return true;
     if (stack == 0) return false;
     const auto [it, fresh] = known_.try_emplace(stack, false);
     if (fresh) {
@@ -90,23 +97,28 @@ class LineMatch {
     return it->second;
   }
 
+ private:
   bool fits(const SourceLine& line) const {
-    if (line.function == target_) return true;
+    return std::any_of(targets_.begin(), targets_.end(),
+                       [&](const std::string& target) { return fits(line, target); });
+  }
+
+  static bool fits(const SourceLine& line, std::string_view target) {
+    if (line.function == target) return true;
     const auto ends_with_file = [&](std::string_view wanted) {
       const std::string_view file = line.file;
       return file.ends_with(wanted) &&
              (file.size() == wanted.size() || file[file.size() - wanted.size() - 1] == '/');
     };
-    if (ends_with_file(target_)) return true;
-    const std::size_t colon = target_.rfind(':');
-    if (colon == std::string::npos || target_.substr(colon + 1) != std::to_string(line.line)) {
+    if (ends_with_file(target)) return true;
+    const std::size_t colon = target.rfind(':');
+    if (colon == std::string::npos || target.substr(colon + 1) != std::to_string(line.line)) {
       return false;
     }
-    return ends_with_file(std::string_view(target_).substr(0, colon));
+    return ends_with_file(target.substr(0, colon));
   }
 
- private:
-  const std::string& target_;
+  std::vector<std::string> targets_;
   SourceLines& lines_;
   std::unordered_map<std::uint32_t, bool> known_;
 };
@@ -202,15 +214,23 @@ Applied unsync(Model& model, const Change& change, Assumption assumption,
 double host_work_ns(const Model& model) {
   double sum = 0;
   for (const Node& node : model.nodes) {
-    if (!node.loads) sum += static_cast<double>(node.think_ns);
+    sum += static_cast<double>(node.loads ? node.aside_ns : node.think_ns);
     sum += static_cast<double>(node.own_ns);
   }
   return sum / model.steps;
 }
 
+// What workers do not take over.
+bool stays_in_thread(Cause cause) {
+  return cause == Cause::kCheckpoint || cause == Cause::kLogging || cause == Cause::kEvaluation ||
+         cause == Cause::kCollective || cause == Cause::kCollection;
+}
+
 // How much of the time that the input was loaded in the thread was on a processor, by the looks at it.
-std::optional<double> computing_share(const Model& model, const Recording& recording) {
+std::optional<double> computing_share(const Model& model, const Recording& recording,
+                                      SourceLines& lines) {
   const Looks looks(recording);
+  StackCauses causes(recording, lines);
   std::uint64_t seen = 0, run = 0;
   for (const Node& node : model.nodes) {
     if (!node.loads) continue;
@@ -221,6 +241,7 @@ std::optional<double> computing_share(const Model& model, const Recording& recor
                  // How long it ran is known of a look's whole time only.
                  const bool whole = from == look.since_ns && until == look.time_ns;
                  if (look.thread_id != call.thread_id || !whole) return;
+                 if (stays_in_thread(causes.of(look.python_stack))) return;
                  seen += until - from;
                  run += std::min(look.run_ns, until - from);
                });
@@ -229,14 +250,32 @@ std::optional<double> computing_share(const Model& model, const Recording& recor
   return static_cast<double>(run) / static_cast<double>(seen);
 }
 
+// Of the pauses before input, what of them looks saw the thread in that workers do not take over.
+void set_aside(Model& model, const Recording& recording, SourceLines& lines) {
+  const Looks looks(recording);
+  StackCauses causes(recording, lines);
+  for (Node& node : model.nodes) {
+    if (!node.loads) continue;
+    const Call& call = recording.calls[node.call];
+    const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
+    looks.telling(begin, call.start_ns, begin, call.thread_id,
+                  [&](const recording::GapSample& look, const recording::GapSample*,
+                      std::uint64_t from, std::uint64_t until) {
+                    if (stays_in_thread(causes.of(look.python_stack))) node.aside_ns += until - from;
+                  });
+  }
+}
+
 Applied use_workers(Model& model, const Change& change, Assumption assumption,
-                    const Recording& recording, const Surroundings& surroundings) {
+                    const Recording& recording, SourceLines& lines,
+                    const Surroundings& surroundings) {
   Applied out;
   double load = 0;
+  set_aside(model, recording, lines);
   for (const Node& node : model.nodes) {
     if (!node.loads) continue;
     ++out.touched;
-    load += static_cast<double>(node.think_ns);
+    load += static_cast<double>(node.think_ns - node.aside_ns);
   }
   if (out.touched == 0) return out;
   load /= model.steps;
@@ -250,7 +289,7 @@ Applied use_workers(Model& model, const Change& change, Assumption assumption,
   const double workers = std::max(change.workers, 1u);
   const double processors = std::max(surroundings.processors, 1u);
   const std::optional<double> computing =
-      change.workers_before > 0 ? std::nullopt : computing_share(model, recording);
+      change.workers_before > 0 ? std::nullopt : computing_share(model, recording, lines);
   // Workers and the main process share the processors, as far as loading computes.
   const auto with_sharing = [&](double share) {
     return std::max(batch_ns / workers, (batch_ns * share + host_work_ns(model)) / processors);
@@ -365,48 +404,99 @@ Applied scale_allocations(Model& model, const Change& change, const Recording& r
   return out;
 }
 
-// How much of the host's time from `begin` to `end` was at lines that match, by the looks at it; the
-// rest of it was looked at and was elsewhere. Nothing: nobody looked.
-std::optional<double> share_by_looks(const Looks& looks, std::uint64_t begin, std::uint64_t end,
-                                     std::uint32_t thread, LineMatch& match) {
-  std::uint64_t seen = 0, matching = 0;
-  looks.seen(begin, end,
-             [&](const recording::GapSample& look, std::uint64_t from, std::uint64_t until) {
-               if (look.thread_id != thread || look.python_stack == 0) return;
-               seen += until - from;
-               if (match(look.python_stack)) matching += until - from;
-             });
-  if (seen * 2 < end - begin) return std::nullopt;
-  return static_cast<double>(matching) / static_cast<double>(seen);
-}
-
-// The pause in front of a node, by the share of it that is at the target.
-double share_at(const Model& model, const Node& node, const Recording& recording,
-                const Looks& looks, LineMatch& match) {
-  const Call& call = recording.calls[node.call];
-  const Call* before =
-      node.before == kNone ? nullptr : &recording.calls[model.nodes[node.before].call];
-  const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
-  if (const auto share = share_by_looks(looks, begin, call.start_ns, call.thread_id, match)) {
-    return *share;
+// How much of the host's time in front of calls was at a target's lines. Short pauses are not looked at.
+class HostShare {
+ public:
+  HostShare(const Model& model, const Recording& recording, std::string_view target,
+            SourceLines& lines)
+      : model_(model),
+        recording_(recording),
+        lines_(lines),
+        looks_(recording),
+        match_(target, lines) {
+    for (const Node& node : model.nodes) {
+      if (node.think_ns < kLaunchPauseNs) continue;
+      const Seen seen = look_at(node);
+      Seen& sum = by_place_[place_of(node)];
+      sum.ns += seen.ns;
+      sum.matching_ns += seen.matching_ns;
+    }
   }
-  // Else a pause is at the lines of the calls round it.
-  const bool meant =
-      match(call.python_stack) || (before != nullptr && match(before->python_stack));
-  return meant ? 1 : 0;
+
+  bool matches(std::uint32_t stack) { return match_(stack); }
+
+  // As the looks at it tell, or those at other pauses between the same calls; else nothing is known.
+  std::optional<double> seen(const Node& node) {
+    if (node.think_ns < kLaunchPauseNs) return std::nullopt;
+    Seen seen = look_at(node);
+    if (seen.ns * 2 < node.think_ns) seen = by_place_[place_of(node)];
+    if (seen.ns == 0) return std::nullopt;
+    return static_cast<double>(seen.matching_ns) / static_cast<double>(seen.ns);
+  }
+
+  // … or by the lines of the calls round it.
+  double of(const Node& node) {
+    if (const auto share = seen(node)) return *share;
+    const Call* before = call_before(node);
+    return match_(recording_.calls[node.call].python_stack) ||
+                   (before != nullptr && match_(before->python_stack))
+               ? 1
+               : 0;
+  }
+
+ private:
+  struct Seen {
+    std::uint64_t ns = 0, matching_ns = 0;
+  };
+  using Place = std::pair<std::uint32_t, std::uint32_t>;  // lines of the calls round it
+
+  const Call* call_before(const Node& node) const {
+    return node.before == kNone ? nullptr : &recording_.calls[model_.nodes[node.before].call];
+  }
+  Place place_of(const Node& node) {
+    const Call* before = call_before(node);
+    return {lines_.id_of(before == nullptr ? 0 : before->python_stack),
+            lines_.id_of(recording_.calls[node.call].python_stack)};
+  }
+
+  Seen look_at(const Node& node) {
+    const Call& call = recording_.calls[node.call];
+    const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
+    Seen out;
+    looks_.telling(begin, call.start_ns, begin, call.thread_id,
+                   [&](const recording::GapSample& look, const recording::GapSample*,
+                       std::uint64_t from, std::uint64_t until) {
+                     if (look.python_stack == 0) return;
+                     out.ns += until - from;
+                     if (match_(look.python_stack)) out.matching_ns += until - from;
+                   });
+    return out;
+  }
+
+  const Model& model_;
+  const Recording& recording_;
+  SourceLines& lines_;
+  Looks looks_;
+  LineMatch match_;
+  std::map<Place, Seen> by_place_;
+};
+
+void take_host_time(Node& node, double share, double factor, Applied& out) {
+  const std::uint64_t before = node.think_ns;
+  node.think_ns = scaled(node.think_ns, 1 - share + share * factor);
+  if (node.think_ns < before) out.host_ns += before - node.think_ns;
 }
 
 Applied scale_host(Model& model, const Change& change, const Recording& recording,
                    SourceLines& lines) {
   Applied out;
-  LineMatch match(change.target, lines);
-  const Looks looks(recording);
+  HostShare share_of(model, recording, change.target, lines);
   for (Node& node : model.nodes) {
     if (node.think_ns < kSmallPauseNs) continue;
-    const double share = share_at(model, node, recording, looks, match);
+    const double share = share_of.of(node);
     if (share == 0) continue;
     ++out.touched;
-    node.think_ns = scaled(node.think_ns, 1 - share + share * change.factor);
+    take_host_time(node, share, change.factor, out);
   }
   return out;
 }
@@ -415,18 +505,13 @@ Applied scale_host(Model& model, const Change& change, const Recording& recordin
 // calls goes with it, but for what looks say was elsewhere.
 Applied drop(Model& model, const Change& change, const Recording& recording, SourceLines& lines) {
   Applied out;
-  LineMatch match(change.target, lines);
-  const Looks looks(recording);
+  HostShare share_of(model, recording, change.target, lines);
   for (Node& node : model.nodes) {
-    const Call& call = recording.calls[node.call];
-    const bool gone = match(call.python_stack);
+    const bool gone = share_of.matches(recording.calls[node.call].python_stack);
     double share = gone ? 1 : 0;
-    if (node.think_ns >= kSmallPauseNs) {
-      const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
-      share = share_by_looks(looks, begin, call.start_ns, call.thread_id, match).value_or(share);
-    }
+    share = share_of.seen(node).value_or(share);
     out.touched += gone || share > 0;
-    node.think_ns = scaled(node.think_ns, 1 - share);
+    take_host_time(node, share, 0, out);
     if (!gone) continue;
     node.has_work = node.records_event = node.gates_stream = false;
     node.wait = Wait::kNone;
@@ -483,15 +568,15 @@ Applied pack(Model& model, const Recording& recording) {
 const std::vector<ChangeForm>& change_forms() {
   static const std::vector<ChangeForm> forms = {
       {"pinned", "copies from pageable memory become pinned and non_blocking"},
-      {"no-sync[:WHERE]", "waits for the device (at a line or function) do not wait"},
+      {"no-sync[:WHERE]", "waits for the device (at lines or functions) do not wait"},
       {"workers=N", "input that the main process loads is loaded by N workers"},
       {"workers=M:N", "the same with N workers where there were M"},
       {"launches*F", "the host's cost of launching, times F (CUDA graphs: 0.1)"},
       {"kernel[:GLOB]*F", "kernels of this name take F times as long"},
       {"copies:htod*F", "copies in this direction (htod, dtoh, dtod); 0: they are not made"},
       {"alloc*F", "allocating and freeing memory, times F"},
-      {"host:WHERE*F", "host time outside CUDA next to a line or function, times F"},
-      {"drop:WHERE", "a line or function is not there: its calls, their device work, its host time"},
+      {"host:WHERE*F", "host time outside CUDA at lines or functions (a.py:5,b.py:7), times F"},
+      {"drop:WHERE", "lines or functions are not there: their calls, device work and host time"},
       {"prefetch", "input is copied one step ahead, beside the kernels"},
       {"packed-copies", "the small input copies of a step become one"},
   };
@@ -564,7 +649,8 @@ Applied apply(Model& model, const Change& change, Assumption assumption, const R
   switch (change.kind) {
     case ChangeKind::kPinned: return pin(model, assumption, recording, timeline);
     case ChangeKind::kNoSync: return unsync(model, change, assumption, recording, lines);
-    case ChangeKind::kWorkers: return use_workers(model, change, assumption, recording, surroundings);
+    case ChangeKind::kWorkers: 
+      return use_workers(model, change, assumption, recording, lines, surroundings);
     case ChangeKind::kLaunches: return scale_launches(model, change, recording);
     case ChangeKind::kKernel: return scale_kernels(model, change, recording, timeline);
     case ChangeKind::kCopies: return scale_copies(model, change, recording);

@@ -34,7 +34,8 @@ enum class ChangeKind : std::uint8_t {
 struct Change {
   ChangeKind kind = ChangeKind::kPinned;
   std::string text;    // as it was written
-  std::string target;  // a line, a function, a glob of kernels, a direction; empty: all
+  // Lines, files or functions, with commas between; a glob of kernels; a direction; empty: all.
+  std::string target;
   double factor = 1;
   unsigned workers = 0, workers_before = 0;
 };
@@ -58,6 +59,7 @@ struct Surroundings {
 
 struct Applied {
   std::uint64_t touched = 0;  // calls or pieces of work that the change applies to
+  std::uint64_t host_ns = 0;  // of host time at lines, what it takes away
   std::string assumed;        // what was not measured but assumed; empty: nothing
 };
 

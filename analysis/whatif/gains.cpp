@@ -14,6 +14,8 @@ namespace {
 
 constexpr unsigned kMaxSuggestedWorkers = 8;
 constexpr std::size_t kMostGains = 5;  // each runs the model three times
+constexpr std::size_t kMostLines = 6;  // of one change
+constexpr double kLeastOfCost = 0.5;
 
 bool waits_for_workers(const ProcessReport& report) {
   std::uint64_t waiting = 0;
@@ -28,13 +30,33 @@ bool waits_for_ranks(const ProcessReport& report) {
                      [](const Finding& f) { return f.id == "collective_wait"; });
 }
 
-std::string at(const SourceLine& line) {
-  return fmt::format("{}:{}", source_name(line.file), line.line);
+// The lines that a finding's time was seen to go to; else the one it is told at.
+std::string lines_of(const Finding& finding) {
+  std::vector<SourceLine> lines = finding.lines;
+  if (lines.empty()) lines.push_back(finding.before);
+  std::string out;
+  std::size_t named = 0;
+  for (const SourceLine& line : lines) {
+    if (!line.known() || line.line == 0) continue;
+    out += fmt::format("{}{}:{}", out.empty() ? "" : ",", source_name(line.file), line.line);
+    if (++named == kMostLines) break;
+  }
+  return out;
+}
+
+// Whether a change takes away the host's time that a finding is about: where it was not seen what the
+// host did, the line at its end may have little to do with it.
+bool stands_for(const Change& change, const Prediction& prediction, const Finding& finding,
+                const ProcessReport& report) {
+  if (change.kind != ChangeKind::kHost && change.kind != ChangeKind::kDrop) return true;
+  const double cost = static_cast<double>(finding.total_ns) / 1e6 /
+                      static_cast<double>(std::max<std::size_t>(report.steps.size(), 1));
+  return prediction.host_ms >= kLeastOfCost * cost;
 }
 
 struct Cure {
   std::string_view finding;
-  std::string_view change;  // "{}" is the finding's line
+  std::string_view change;  // "{}" are the finding's lines
 };
 constexpr Cure kCures[] = {
     {"synchronisation", "no-sync:{}"},  {"pageable_copies", "pinned"},
@@ -58,8 +80,9 @@ std::string change_for(const Finding& finding, const ProcessReport& report, unsi
     if (finding.id != cure.finding) continue;
     const std::size_t place = cure.change.find("{}");
     if (place == std::string_view::npos) return std::string(cure.change);
-    if (!finding.before.known() || finding.before.line == 0) return {};
-    return std::string(cure.change.substr(0, place)) + at(finding.before) +
+    const std::string lines = lines_of(finding);
+    if (lines.empty()) return {};
+    return std::string(cure.change.substr(0, place)) + lines +
            std::string(cure.change.substr(place + 2));
   }
   return {};
@@ -86,7 +109,7 @@ void add_gains(Study& study, ProcessReport& report) {
     if (!change) continue;
     ++predicted;
     const Prediction& row = study.predict(*change);
-    if (!row.is_gain(study.step_ms())) continue;
+    if (!row.is_gain(study.step_ms()) || !stands_for(*change, row, finding, report)) continue;
     finding.gain = {change->text, row.step_ms, row.low_ms, row.high_ms, study.step_ms()};
   }
 }

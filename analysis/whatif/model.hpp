@@ -59,6 +59,7 @@ struct Node {
   bool gates_stream = false;   // further work of `stream` comes after `event`
   bool has_work = false;
   bool loads = false;  // think_ns is the wait for, or the loading of, the step's input
+  std::uint64_t aside_ns = 0;  // … but for this much of it, which workers do not take over
   Work work;
 };
 

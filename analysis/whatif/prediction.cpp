@@ -86,6 +86,7 @@ Predictor::Outcome Predictor::run(const std::vector<Change>& changes, Assumption
         apply(changed, change, assumption, recording_, timeline_, lines_, surroundings_);
     if (notes == nullptr) continue;
     notes->touched.push_back(applied.touched);
+    notes->host_ms += static_cast<double>(applied.host_ns) / 1e6 / std::max(changed.steps, 1u);
     if (!applied.assumed.empty()) notes->assumed.push_back(applied.assumed);
   }
   Replay replayed = replay(changed);

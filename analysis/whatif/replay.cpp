@@ -56,7 +56,7 @@ class Run {
   Time begin_of(const Node& node) {
     Time begin = node.before == kNone ? 0 : end_[node.before];
     if (node.loads && model_.supply.active) {
-      begin = supplied(begin);
+      begin = supplied(begin + static_cast<Time>(node.aside_ns));
     } else {
       begin += static_cast<Time>(node.think_ns);
     }

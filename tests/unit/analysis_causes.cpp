@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "analysis/api.hpp"
+#include "analysis/division.hpp"
 #include "analysis/report.hpp"
 #include "tests/support/recording_builder.hpp"
 
@@ -148,6 +149,7 @@ struct Look {
   std::uint8_t flags = 0;
   char state = 'S';
   std::uint64_t run_ns = 0, wait_ns = 0;
+  std::uint16_t system_call = 0;
 };
 
 void look(RecordingBuilder& b, std::uint32_t thread, std::uint64_t since, std::uint64_t time,
@@ -160,14 +162,16 @@ void look(RecordingBuilder& b, std::uint32_t thread, std::uint64_t since, std::u
   r.python_stack = l.python_stack;
   r.state = static_cast<std::uint8_t>(l.state);
   r.flags = l.flags;
+  r.system_call = l.system_call;
   b.raw(recording::RecordType::kGapSample, thread,
         std::string_view(reinterpret_cast<const char*>(&r) + sizeof r.header,
                          sizeof r - sizeof r.header));
 }
 
-// Per step: 10 ms of kernels, then the host is outside CUDA for 8 ms in mid-step, looked at each
-// ms.
-ProcessReport pause_with(RecordingBuilder& b, const Look& l) {
+// Per step: 2 ms of kernels, then the host is outside CUDA for 8 ms in mid-step, looked at each ms:
+// look_of(2) to look_of(9).
+template <typename LookOf>
+ProcessReport pause_of(RecordingBuilder& b, LookOf look_of) {
   const std::uint32_t k = b.kernel("k");
   const CallOptions before = at(b.frame(0, kScript, "main", 10));
   const CallOptions after = at(b.frame(0, kScript, "main", 12));
@@ -175,11 +179,209 @@ ProcessReport pause_with(RecordingBuilder& b, const Look& l) {
   return loop(b, 10, [&](std::uint64_t t, std::uint32_t) {
     work(b, t, t + 10 * kUs, t + 2 * kMs, k, before);
     for (std::uint64_t ms = 2; ms < 10; ++ms) {
-      look(b, 4242, t + ms * kMs, t + (ms + 1) * kMs, l);
+      look(b, 4242, t + ms * kMs, t + (ms + 1) * kMs, look_of(ms));
     }
     work(b, t + 10 * kMs, t + 10 * kMs + 10 * kUs, t + 20 * kMs, k, after);
     return 20 * kMs;
   });
+}
+ProcessReport pause_with(RecordingBuilder& b, const Look& l) {
+  return pause_of(b, [&](std::uint64_t) { return l; });
+}
+
+double ms_of(const ProcessReport& report, const std::string& id) {
+  for (const Finding& f : report.findings) {
+    if (f.id == id) return static_cast<double>(f.total_ns) / kMs;
+  }
+  return 0;
+}
+
+std::uint64_t idle_in_rows(const ProcessReport& report) {
+  std::uint64_t ns = 0;
+  for (const IdleRow& row : report.summary.idle) ns += row.ns;
+  return ns;
+}
+
+constexpr const char* kLogger = "/usr/lib/python3.11/logging/__init__.py";
+
+// Two causes in one gap: each has the time that looks saw it for.
+TEST(AnalysisCauses, AGapIsCutWhereOneCauseEndsAndTheNextBegins) {
+  RecordingBuilder b;
+  Look logs, works;
+  logs.python_stack = b.frame(b.frame(0, kScript, "main", 11), kLogger, "Logger.info", 5);
+  works.python_stack = b.frame(0, kScript, "main", 12);
+  // Logs as seen at 3, 4 and 5 ms, works from 6 ms on: changed over between 5 and 6.
+  const ProcessReport r = pause_of(b, [&](std::uint64_t ms) { return ms < 5 ? logs : works; });
+  EXPECT_THAT(ids(r), ElementsAre("host_elsewhere", "logging"));
+  EXPECT_NEAR(ms_of(r, "logging"), 10 * 3.5, 10 * 0.1);
+  EXPECT_NEAR(ms_of(r, "host_elsewhere"), 10 * 4.5, 10 * 0.1);
+  // No instant twice, none forgotten; the division and the looks' table say the same.
+  EXPECT_EQ(idle_in_rows(r) + r.busy_ns, r.wall_ns);
+  EXPECT_EQ(r.division.total.at(Part::kLogging), r.findings[1].total_ns);
+  for (const IdleRow& row : r.summary.idle) {
+    if (row.cause == Cause::kLogging) {
+      EXPECT_EQ(row.pieces, 10u);
+    }
+  }
+  for (const GapRow& row : r.gaps.rows) {
+    EXPECT_EQ(row.cause, row.line.line == 11 ? Cause::kLogging : Cause::kNone);
+    EXPECT_NEAR(static_cast<double>(row.ns), (row.line.line == 11 ? 35.0 : 45.0) * kMs, kMs);
+  }
+}
+
+// The commonest loop there is: it logs at the end of one step and reads the input of the next.
+TEST(AnalysisCauses, LoggingAndInputInOneGap) {
+  RecordingBuilder b;
+  const std::uint32_t k = b.kernel("k");
+  const std::uint32_t main = b.frame(0, kScript, "main", 20);
+  const std::uint32_t emit = b.frame(b.frame(main, kLogger, "Logger.info", 5), kScript, "emit", 4);
+  const std::uint32_t read = b.frame(b.frame(0, kScript, "main", 12), kScript, "read_batch", 7);
+  b.use_thread(4242);
+  const ProcessReport r = loop(b, 20, [&](std::uint64_t t, std::uint32_t) {
+    for (std::uint64_t ms = 1; ms <= 35; ++ms) {
+      look(b, 4242, t + (ms - 1) * kMs, t + ms * kMs, {.python_stack = ms <= 15 ? emit : read});
+    }
+    b.device_time(b.copy(t + 35 * kMs, t + 35 * kMs + 10 * kUs, 1 << 20,
+                         CopyDirection::kHostToDevice, MemoryKind::kPinned, true, at(main)),
+                  t + 35 * kMs + 5 * kUs, t + 35 * kMs + 50 * kUs);
+    work(b, t + 35 * kMs + 20 * kUs, t + 35 * kMs + 60 * kUs, t + 40 * kMs, k, at(main));
+    return 40 * kMs;
+  });
+  EXPECT_THAT(ids(r), ElementsAre("data_starvation", "logging"));
+  EXPECT_NEAR(first(r).share, 19.5 / 40, 0.01);
+  EXPECT_NEAR(r.findings[1].share, 15.5 / 40, 0.01);
+  EXPECT_EQ(r.division.total.at(Part::kLogging), r.findings[1].total_ns);
+  EXPECT_EQ(r.division.total.at(Part::kLoading) + r.division.total.at(Part::kInput),
+            first(r).total_ns);
+  EXPECT_THAT(first(r).where, ::testing::StartsWith("train.py:7 (read_batch), "));
+  EXPECT_THAT(r.findings[1].where, ::testing::StartsWith("train.py:4 (emit), "));
+  EXPECT_THAT(r.findings[1].evidence,
+              HasSubstr("looked at for 100 % of it: 100 % train.py:4 (emit)"));
+}
+
+// What is left over when the looks stop is like what was seen if most was; else nothing is known of
+// it.
+TEST(AnalysisCauses, WhatWasNotLookedAt) {
+  for (const std::uint64_t seen_from : {20u, 60u}) {
+    RecordingBuilder b;
+    const std::uint32_t k = b.kernel("k");
+    const std::uint32_t main = b.frame(0, kScript, "main", 20);
+    const std::uint32_t log = b.frame(main, kLogger, "Logger.info", 5);
+    b.use_thread(4242);
+    const ProcessReport r = loop(b, 4, [&](std::uint64_t t, std::uint32_t) {
+      work(b, t, t + 10 * kUs, t + 10 * kMs, k, at(main));
+      // A silence of 80 ms that is looked at late: from `seen_from` on.
+      look(b, 4242, t + seen_from * kMs, t + (seen_from + 20) * kMs, {.python_stack = log});
+      work(b, t + 90 * kMs, t + 90 * kMs + 10 * kUs, t + 100 * kMs, k, at(main));
+      return 100 * kMs;
+    });
+    if (seen_from == 20) {  // until 40 + 40 ms
+      EXPECT_THAT(ids(r), ElementsAre("logging"));
+      EXPECT_NEAR(ms_of(r, "logging"), 4 * 80, 1);
+    } else {
+      EXPECT_THAT(ids(r), ElementsAre("host_elsewhere", "logging"));
+      EXPECT_NEAR(ms_of(r, "logging"), 4 * 30, 1);
+      EXPECT_NEAR(ms_of(r, "host_elsewhere"), 4 * 50, 1);
+    }
+  }
+}
+
+// The call before was one of an evaluation; whole frames show that the host has left it.
+TEST(AnalysisCauses, LooksAreBelievedBeforeTheCallsRoundThePause) {
+  for (const bool torn : {false, true}) {
+    RecordingBuilder b;
+    const std::uint32_t k = b.kernel("k");
+    const std::uint32_t main = b.frame(0, kScript, "main", 20);
+    const CallOptions evaluates = at(b.frame(main, kScript, "evaluate", 5));
+    Look l;
+    l.python_stack = b.frame(0, kScript, "main", 22);
+    l.flags = torn ? recording::kGapTorn : 0;  // inner frames may be missing: not known
+    b.use_thread(4242);
+    const ProcessReport r = loop(b, 10, [&](std::uint64_t t, std::uint32_t) {
+      work(b, t, t + 10 * kUs, t + 2 * kMs, k, evaluates);
+      for (std::uint64_t ms = 2; ms < 10; ++ms) look(b, 4242, t + ms * kMs, t + (ms + 1) * kMs, l);
+      work(b, t + 10 * kMs, t + 10 * kMs + 10 * kUs, t + 20 * kMs, k, at(main));
+      return 20 * kMs;
+    });
+    EXPECT_THAT(ids(r), ElementsAre(torn ? "evaluation" : "host_elsewhere"));
+  }
+}
+
+TEST(AnalysisCauses, LinesOfOneFunctionAreOnePlace) {
+  RecordingBuilder b;
+  const std::uint32_t main = b.frame(0, kScript, "main", 11);
+  Look at_line[3];
+  for (int i = 0; i < 3; ++i) at_line[i].python_stack = b.frame(main, kScript, "env_step", 19 + i);
+  const ProcessReport r = pause_of(b, [&](std::uint64_t ms) { return at_line[ms % 3]; });
+  EXPECT_THAT(ids(r), ElementsAre("host_elsewhere"));
+  EXPECT_THAT(first(r).where,
+              ::testing::StartsWith("train.py:19-21 (env_step), train.py:10-12 in"));
+  ASSERT_EQ(first(r).lines.size(), 3u);
+}
+
+// Main waits in backward() for autograd's thread, which ends the pause and has no frames.
+ProcessReport backward_with(RecordingBuilder& b, const Look& main_look, const Look& autograd_look) {
+  constexpr std::uint32_t kMain = 4242, kAutograd = 4243;
+  const std::uint32_t k = b.kernel("k");
+  const CallOptions main = at(b.frame(0, kScript, "main", 10));
+  CallOptions autograd;
+  autograd.thread = kAutograd;
+  b.use_thread(kMain);
+  return loop(b, 10, [&](std::uint64_t t, std::uint32_t) {
+    work(b, t, t + 10 * kUs, t + 2 * kMs, k, main);
+    for (std::uint64_t ms = 2; ms < 10; ++ms) {
+      look(b, kMain, t + ms * kMs, t + (ms + 1) * kMs, main_look);
+      look(b, kAutograd, t + ms * kMs, t + (ms + 1) * kMs, autograd_look);
+    }
+    work(b, t + 10 * kMs, t + 10 * kMs + 10 * kUs, t + 20 * kMs, k, autograd);
+    return 20 * kMs;
+  });
+}
+
+TEST(AnalysisCauses, WhoWaitsInBackwardWaitsForAutogradsThreads) {
+  const auto backward = [](RecordingBuilder& b) {
+    return b.frame(b.frame(0, kScript, "main", 11), "/v/site-packages/torch/autograd/graph.py",
+                   "_engine_run_backward", 7);
+  };
+  const auto waiting = [&](RecordingBuilder& b) {
+    Look l;
+    l.python_stack = backward(b);
+    l.flags = recording::kGapInSystemCall;
+    l.system_call = 202;
+    return l;
+  };
+  Look runs, starved, gil;
+  runs.state = starved.state = 'R';
+  runs.run_ns = starved.wait_ns = 900 * kUs;
+  gil.flags = recording::kGapInterpreter | recording::kGapInSystemCall;
+  gil.system_call = 202;
+  {
+    RecordingBuilder b;
+    const ProcessReport r = backward_with(b, waiting(b), runs);
+    EXPECT_THAT(ids(r), ElementsAre("host_elsewhere"));
+    EXPECT_THAT(first(r).evidence, HasSubstr("waits for autograd's threads"));
+    EXPECT_THAT(first(r).cure, HasSubstr("CUDA graphs"));
+    EXPECT_THAT(first(r).cure, Not(HasSubstr("lock")));
+    EXPECT_TRUE(first(r).lines.empty());  // no work of the line's own
+  }
+  {
+    RecordingBuilder b;
+    const ProcessReport r = backward_with(b, waiting(b), gil);
+    EXPECT_THAT(ids(r), ElementsAre("gil_contention"));
+    EXPECT_THAT(first(r).where, ::testing::StartsWith("train.py:11 (main)"));
+    EXPECT_THAT(first(r).evidence, HasSubstr("which thread holds it is not recorded"));
+  }
+  {
+    RecordingBuilder b;
+    EXPECT_THAT(ids(backward_with(b, waiting(b), starved)), ElementsAre("no_processor"));
+  }
+  {
+    // Main waits for the GIL beside it, but what the device waits for goes on.
+    RecordingBuilder b;
+    Look main = waiting(b);
+    main.flags |= recording::kGapInterpreter;
+    EXPECT_THAT(ids(backward_with(b, main, runs)), ElementsAre("host_elsewhere"));
+  }
 }
 
 TEST(AnalysisCauses, TheInterpretersLock) {
@@ -190,7 +392,8 @@ TEST(AnalysisCauses, TheInterpretersLock) {
   const ProcessReport r = pause_with(b, l);
   ASSERT_THAT(ids(r), ElementsAre("gil_contention"));
   EXPECT_NEAR(static_cast<double>(first(r).total_ns), 10 * 8.0 * kMs, 10 * 0.1 * kMs);
-  EXPECT_EQ(first(r).where, "train.py:10-12 in main (after line 10, before line 12)");
+  EXPECT_EQ(first(r).where,
+            "train.py:11 (main), train.py:10-12 in main (after line 10, before line 12)");
 }
 
 TEST(AnalysisCauses, ACollectionThatPythonBeganByItself) {
@@ -210,6 +413,30 @@ TEST(AnalysisCauses, NoProcessor) {
   l.run_ns = 100 * kUs;
   l.wait_ns = 900 * kUs;
   EXPECT_THAT(ids(pause_with(b, l)), ElementsAre("no_processor"));
+}
+
+TEST(AnalysisCauses, InputThatIsLateForWantOfAProcessorIsLateInput) {
+  RecordingBuilder b;
+  const std::uint32_t k = b.kernel("k");
+  const std::uint32_t main = b.frame(0, kScript, "main", 10);
+  Look starved;
+  starved.python_stack = b.frame(0, kScript, "main", 11);
+  starved.state = 'R';
+  starved.wait_ns = 900 * kUs;
+  b.use_thread(4242);
+  const ProcessReport r = loop(b, 10, [&](std::uint64_t t, std::uint32_t) {
+    work(b, t, t + 10 * kUs, t + 2 * kMs, k, at(main));
+    for (std::uint64_t ms = 2; ms < 10; ++ms) {
+      look(b, 4242, t + ms * kMs, t + (ms + 1) * kMs, starved);
+    }
+    b.device_time(b.copy(t + 10 * kMs, t + 10 * kMs + 10 * kUs, 1 << 20,
+                         CopyDirection::kHostToDevice, MemoryKind::kPinned, true, at(main)),
+                  t + 10 * kMs + 5 * kUs, t + 10 * kMs + 50 * kUs);
+    work(b, t + 10 * kMs + 20 * kUs, t + 10 * kMs + 60 * kUs, t + 20 * kMs, k, at(main));
+    return 20 * kMs;
+  });
+  EXPECT_THAT(ids(r), ElementsAre("data_starvation"));
+  EXPECT_THAT(first(r).evidence, HasSubstr("waits for a processor"));
 }
 
 TEST(AnalysisCauses, AThreadOfAutogradWithoutAProcessor) {

@@ -93,6 +93,27 @@ TEST(Gaps, KindOfALook) {
   EXPECT_EQ(kind_of(fault, {}, {}), GapKind::kPageFault);
 }
 
+TEST(Gaps, KindOfALookInBackward) {
+  const std::string graph = "/x/lib/python3.11/site-packages/torch/autograd/graph.py";
+  const auto backward = frames({{graph, "_engine_run_backward"}});
+  const auto called_back =
+      frames({{"/home/u/train.py", "Function.backward"}, {graph, "_engine_run_backward"}});
+  EXPECT_EQ(kind_of(in_call(kFutex), backward, {}), GapKind::kAutograd);
+  EXPECT_EQ(kind_of(in_call(kFutex), called_back, {}), GapKind::kLock);
+  EXPECT_EQ(kind_of(in_call(kSleep), backward, {}), GapKind::kSleep);
+
+  // What the thread that ends the silence is held up by counts; that it waits itself says nothing.
+  GapSample own{};
+  own.state = 'R';
+  EXPECT_EQ(kind_of(in_call(kFutex), &own, backward, {}), GapKind::kAutograd);
+  own.wait_ns = kMs;
+  EXPECT_EQ(kind_of(in_call(kFutex), &own, backward, {}), GapKind::kNoProcessor);
+  own = in_call(kFutex);
+  EXPECT_EQ(kind_of(in_call(kSleep), &own, called_back, {}), GapKind::kSleep);
+  own.flags |= recording::kGapInterpreter;
+  EXPECT_EQ(kind_of(in_call(kFutex), &own, backward, {}), GapKind::kInterpreter);
+}
+
 TEST(Gaps, SystemCallsAreInOrder) {
   // Looked up by halves.
   for (const auto& [number, name] : {std::pair<std::uint16_t, std::string>{0, "read"},
@@ -190,6 +211,49 @@ TEST(Gaps, WhoWaitsForWorkIsNotTheCause) {
   const Gaps gaps = s.gaps();
   EXPECT_GE(gaps.seen_ns, 99 * kMs);
   EXPECT_EQ(ns_of(gaps, 60, GapKind::kRuns), gaps.seen_ns);
+}
+
+// Between a look at a blocked thread and one at an active one, it was active for as long as was
+// counted.
+TEST(Gaps, AnActiveThreadWasSoForAsLongAsTheKernelCounted) {
+  Starved s;
+  const std::uint64_t t = s.begin(1);
+  GapOptions sleeps{.python_stack = s.line,
+                    .system_call = kSleep,
+                    .state = 'S',
+                    .flags = recording::kGapInSystemCall};
+  s.b.gap_sample(t + 20 * kMs, t, sleeps);
+  s.b.gap_sample(t + 40 * kMs, t + 20 * kMs,
+                 {.python_stack = s.line, .run_ns = 5 * kMs, .state = 'R'});
+  sleeps.run_ns = 2 * kMs;
+  s.b.gap_sample(t + 60 * kMs, t + 40 * kMs, sleeps);
+  const Gaps gaps = s.gaps();
+  EXPECT_EQ(ns_of(gaps, 57, GapKind::kRuns), 7 * kMs);  // 35 to 42
+  EXPECT_GE(ns_of(gaps, 57, GapKind::kSleep), 92 * kMs);
+}
+
+// The kernel counts a wait when it ends.
+TEST(Gaps, AWaitForAProcessorIsWhereItWas) {
+  Starved s;
+  const std::uint64_t t = s.begin(1);
+  const auto ready = [&](std::uint64_t at, std::uint64_t since, std::uint64_t wait) {
+    s.b.gap_sample(t + at * kMs, t + since * kMs,
+                   {.python_stack = s.line, .run_ns = kMs / 10, .wait_ns = wait, .state = 'R'});
+  };
+  ready(20, 0, 0);
+  ready(40, 20, 0);
+  ready(60, 40, 35 * kMs);  // waits since 25 ms or before
+  const Gaps gaps = s.gaps();
+  EXPECT_NEAR(ns_of(gaps, 57, GapKind::kRuns), 30 * kMs, 2 * kMs);  // to the middle of 20 and 40 ms
+  EXPECT_GE(ns_of(gaps, 57, GapKind::kNoProcessor), 68 * kMs);
+}
+
+// A gap that nobody looked at is not told by the looks into the one before it.
+TEST(Gaps, LooksTellOfTheirOwnSilenceOnly) {
+  Starved s;
+  s.b.gap_sample(s.begin(0) + 95 * kMs, s.begin(0) + 90 * kMs, {.python_stack = s.line});
+  const Gaps gaps = s.gaps();
+  EXPECT_NEAR(gaps.seen_ns, 10 * kMs, kMs / 2);
 }
 
 TEST(Gaps, FindingNamesLineAndDoing) {

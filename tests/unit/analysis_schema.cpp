@@ -56,6 +56,7 @@ TEST(Schema, WordsOfTheReport) {
   EXPECT_EQ(keys, classes);
   EXPECT_EQ(words_of(defs["idle_row"], "cause"),
             names_of<Cause>([](Cause c) { return cause_id(c); }, static_cast<int>(kCauses)));
+  EXPECT_EQ(words_of(defs["gap_row"], "cause"), words_of(defs["idle_row"], "cause"));
   EXPECT_EQ(words_of(defs["gap_row"], "kind"),
             names_of<GapKind>([](GapKind k) { return gap_id(k); }, kMore));
   EXPECT_EQ(words_of(defs["copy"], "direction"),
