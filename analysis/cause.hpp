@@ -18,6 +18,7 @@ enum class Cause : std::uint8_t {
   kLoading,      // it loads samples itself
   kLoaderQueue,  // it waits for what loader workers prepare
   kInterpreter,  // it waits for the interpreter's lock (the GIL)
+  kLock,         // it waits for a lock that another thread holds
   kNoProcessor,  // it was ready to run and had no processor
   kCollection,   // it collects garbage
   kSeries,       // between two of many launches from one line
@@ -26,7 +27,7 @@ enum class Cause : std::uint8_t {
   kQuota,        // the quota of processor time was used up
   kPageFault,    // it waited for memory to be brought in from a disk
 };
-inline constexpr std::size_t kCauses = 16;
+inline constexpr std::size_t kCauses = 17;
 const char* cause_id(Cause cause);
 
 }  // namespace gpubusy::analysis

@@ -83,13 +83,25 @@ bool told_by_calls(Cause cause) {
 // too.
 bool outweighs_wait(Cause cause) { return told_by_calls(cause) || cause == Cause::kCollective; }
 
+// Whether the program trains: only beside that is evaluating something to do less often.
+bool trains(const recording::Recording& recording) {
+  for (const recording::StepEdge& edge : recording.steps) {
+    if (edge.source == recording::StepSource::kOptimizer) return true;
+  }
+  return std::any_of(recording.codes.begin(), recording.codes.end(), [](const auto& entry) {
+    const recording::Code& code = entry.second;
+    return code.file.find("/torch/") != std::string::npos &&
+           (last_name(code.name) == "backward" || code.name == "_engine_run_backward");
+  });
+}
+
 }  // namespace
 
 const char* cause_id(Cause cause) {
   static constexpr std::array<const char*, kCauses> kIds = {
       "none",         "checkpoint",         "logging",
       "evaluation",   "collective",         "workers",
-      "loading",      "loader_queue",       "interpreter",
+      "loading",      "loader_queue",       "interpreter",  "lock",
       "no_processor", "garbage_collection", "series",
       "small_copies", "cpu_part",           "cpu_quota",
       "page_fault"};
@@ -153,6 +165,9 @@ Cause Causes::of_ranges(const IdlePiece& piece) const {
   return Cause::kNone;
 }
 
+StackCauses::StackCauses(const recording::Recording& recording, SourceLines& lines)
+    : lines_(lines), text_(recording.start_unix_ns), trains_(trains(recording)) {}
+
 Cause StackCauses::of(std::uint32_t python_stack) {
   if (python_stack == 0) return Cause::kNone;
   const auto [it, fresh] = known_.try_emplace(python_stack, Cause::kNone);
@@ -167,9 +182,19 @@ Cause StackCauses::of(std::uint32_t python_stack) {
   for (const SourceLine& frame : frames) {
     const FrameMatch match = match_frame(frame);
     if (match.cause == Cause::kNone) continue;
+    if (match.cause == Cause::kEvaluation && !trains_) continue;
     if (best.cause == Cause::kNone || match.index < best.index) best = match;
   }
   return it->second = best.cause;
+}
+
+bool StackCauses::takes_lock(std::uint32_t python_stack) {
+  const std::vector<SourceLine> frames = lines_.frames(python_stack, 1);
+  if (frames.empty() || !frames.front().user) return false;
+  const std::string& text = text_.line(frames.front().file, frames.front().line);
+  const std::size_t begin = text.find_first_not_of(" \t");
+  return text.find(".acquire(") != std::string::npos ||
+         (begin != std::string::npos && text.compare(begin, 5, "with ") == 0);
 }
 
 Cause Causes::of_call(std::uint32_t call) {
@@ -184,15 +209,23 @@ bool Causes::is_small_copy_up(std::uint32_t op) const {
          copy->bytes <= kSmallCopyBytes;
 }
 
+// Threads wait for each other in many ways that are no lock (a queue, an event, the threads of a
+// product on the CPU): a line of the program's own that takes one tells.
+bool Causes::waits_for_lock(const GapSample& look) {
+  if (!stacks_.takes_lock(look.python_stack)) return false;
+  return kind_of(look, lines_.frames(look.python_stack, kMaxFramesForCause), {}) == GapKind::kLock;
+}
+
 // What the host was doing as it was looked at.
 Cause Causes::of_look(const IdlePiece& piece, const GapSample& look, const GapSample* own,
                       const ByCalls& by_calls) {
   const bool outside = piece.host == HostState::kOutside;
   const GapSample& acts = acting(look, own);
-  const bool waits_for_lock = (acts.flags & recording::kGapInterpreter) != 0;
-  Cause cause = waits_for_lock   ? Cause::kInterpreter
+  const bool waits_for_gil = (acts.flags & recording::kGapInterpreter) != 0;
+  Cause cause = waits_for_gil              ? Cause::kInterpreter
                 : is_collecting(look, own) ? Cause::kCollection
-                                 : stacks_.of(look.python_stack);
+                                           : stacks_.of(look.python_stack);
+  if (cause == Cause::kNone && waits_for_lock(acts)) cause = Cause::kLock;
   if (cause == Cause::kNone && waits_for_memory(acts)) cause = Cause::kPageFault;
   // What the host had waited for is explained by the wait, unless this would have cost the time
   // too.
@@ -289,6 +322,7 @@ Causes::ByCalls Causes::of_calls(const IdlePiece& piece) {
   const Cause next = of_call(outside ? piece.call : asker);
   if (next != Cause::kNone || asker == kNoCall) return {next, true};
 
+  if (is_collective(asker)) return {Cause::kCollective};
   const recording::CopyPayload* up = copy_by(recording_.calls[asker]);
   if (up == nullptr || up->direction != CopyDirection::kHostToDevice) return {};
   if (piece.next_op > 0 && is_small_copy_up(piece.next_op) && is_small_copy_up(piece.next_op - 1) &&
@@ -300,13 +334,20 @@ Causes::ByCalls Causes::of_calls(const IdlePiece& piece) {
   return {};
 }
 
+// Gloo sends what lies on devices through the host: a thread of its own copies up what has come in.
+bool Causes::is_collective(std::uint32_t call) const {
+  const auto thread = recording_.threads.find(recording_.calls[call].thread_id);
+  return thread != recording_.threads.end() && thread->second.name.starts_with("pt_gloo");
+}
+
 // Whether the transfer before this copy to the device was one of results, in the same step and in
 // the same function (autograd's threads have none): what lies between computes on them.
 bool Causes::returns_results(std::uint32_t copy_up, const Step& step) {
   const auto up = std::lower_bound(transfers_.begin(), transfers_.end(), copy_up);
   if (up == transfers_.end() || *up != copy_up || up == transfers_.begin()) return false;
   const Call& down = recording_.calls[*std::prev(up)];
-  if (down.copy.direction != CopyDirection::kDeviceToHost || down.start_ns < step.begin_ns) {
+  if (down.copy.direction != CopyDirection::kDeviceToHost || down.start_ns < step.begin_ns ||
+      recording_.calls[copy_up].start_ns >= step.end_ns) {
     return false;
   }
   const SourceLine& from = lines_.of_stack(down.python_stack);

@@ -34,13 +34,15 @@ FrameMatch match_frame(const SourceLine& frame);
 // What a Python stack tells of its thread.
 class StackCauses {
  public:
-  StackCauses(const recording::Recording& recording, SourceLines& lines)
-      : lines_(lines), text_(recording.start_unix_ns) {}
+  StackCauses(const recording::Recording& recording, SourceLines& lines);
   Cause of(std::uint32_t python_stack);
+  // Whether the innermost frame is the program's own, at a line that takes a lock.
+  bool takes_lock(std::uint32_t python_stack);
 
  private:
   SourceLines& lines_;
   SourceText text_;
+  bool trains_;  // an optimizer steps, or something is propagated backward
   std::unordered_map<std::uint32_t, Cause> known_;
 };
 
@@ -53,6 +55,10 @@ class Causes {
   // `host_pauses`: looks tell of what lies in these.
   std::vector<IdlePiece> tell(const std::vector<IdlePiece>& pieces,
                               const std::vector<IdlePiece>& host_pauses);
+  // Whether a call is made by a thread of gloo's.
+  bool is_collective(std::uint32_t call) const;
+  // Whether a call is made by what saves the program's state.
+  bool is_saving(std::uint32_t call) { return of_call(call) == Cause::kCheckpoint; }
 
  private:
   struct ByCalls {  // what the calls round a piece tell
@@ -70,6 +76,7 @@ class Causes {
   void note_ranges();
   Cause of_ranges(const IdlePiece& piece) const;
   ByCalls of_calls(const IdlePiece& piece);
+  bool waits_for_lock(const recording::GapSample& look);
   Cause of_call(std::uint32_t call);
   bool is_small_copy_up(std::uint32_t op) const;
   bool returns_results(std::uint32_t copy_up, const Step& step);

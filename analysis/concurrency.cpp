@@ -67,6 +67,8 @@ class Finder {
     out_.copy_alone_ns = out_.pinned_copy_ns - overlap_of(pinned_copies_, line_->kernel_busy);
     out_.copy_line = copy_lines_.winner(lines_);
     out_.device_copy_line = device_copy_lines_.winner(lines_);
+    const auto inner = lines_.frames(device_copy_lines_.winning_stack(lines_), 1);
+    if (!inner.empty() && !inner.front().user) out_.device_copy_inside = inner.front();
     choose_streams();
     return std::move(out_);
   }

@@ -95,8 +95,8 @@ constexpr OfCause kOfCause[] = {
     {Cause::kLoaderQueue, Part::kLoaderWorkers}, {Cause::kInterpreter, Part::kInterpreter},
     {Cause::kNoProcessor, Part::kNoProcessor},   {Cause::kCollection, Part::kCollection},
     {Cause::kSeries, Part::kLaunching},          {Cause::kSmallCopies, Part::kSmallCopies},
-    {Cause::kCpuPart, Part::kCpuPart},           {Cause::kQuota, Part::kQuota},
-    {Cause::kPageFault, Part::kMemory},
+    {Cause::kCpuPart, Part::kCpuPart},           {Cause::kLock, Part::kLock},
+    {Cause::kQuota, Part::kQuota},               {Cause::kPageFault, Part::kMemory},
 };
 static_assert(std::size(kOfCause) == kCauses - 1);  // all but kNone
 
@@ -116,6 +116,7 @@ constexpr OfLook kOfLook[] = {
     {GapKind::kAutograd, Part::kLoading, Part::kHostRuns},
     {GapKind::kLock, Part::kLoading, Part::kLock},
     {GapKind::kSleep, Part::kLoading, Part::kSleep},
+    {GapKind::kWaited, Part::kLoading, Part::kUnknown},
     {GapKind::kPageFault, Part::kMemory, Part::kMemory},
     {GapKind::kFileRead, Part::kStorage, Part::kFiles},
     {GapKind::kFileWrite, Part::kLoading, Part::kFiles},

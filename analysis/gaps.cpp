@@ -330,6 +330,9 @@ GapKind kind_of(const GapSample& look, const GapSample* own, const std::vector<S
   }
   if ((look.flags & recording::kGapInSystemCall) != 0) return kind_in_call(look, frames);
   if (look.state != 'R') return GapKind::kOther;
+  // It runs now; for most of the time since the last look it did not, nor was it ready to.
+  const std::uint64_t awake = look.run_ns + look.wait_ns;
+  if (awake > 0 && awake * 2 < look.time_ns - look.since_ns) return GapKind::kWaited;
   return lacks_processor(look) ? GapKind::kNoProcessor : GapKind::kRuns;
 }
 
@@ -386,6 +389,8 @@ const char* gap_title(GapKind kind) {
       return "waits for a lock";
     case GapKind::kSleep:
       return "sleeps";
+    case GapKind::kWaited:
+      return "waits";
     case GapKind::kPageFault:
       return "waits for memory (page fault)";
     case GapKind::kFileRead:
@@ -428,6 +433,8 @@ const char* gap_id(GapKind kind) {
       return "lock";
     case GapKind::kSleep:
       return "sleep";
+    case GapKind::kWaited:
+      return "waits";
     case GapKind::kPageFault:
       return "page_fault";
     case GapKind::kFileRead:

@@ -372,6 +372,18 @@ Json json(const HostReport& h) {
             {"process_swapped_bytes", number(b.swapped_bytes)}}}};
 }
 
+const char* mode_name(StepMode mode) {
+  switch (mode) {
+    case StepMode::kSteps:
+      return "steps";
+    case StepMode::kPasses:
+      return "passes";
+    case StepMode::kWholeSpan:
+      break;
+  }
+  return "whole_span";
+}
+
 Json steps(const ProcessReport& p) {
   Json out = Json::array();
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
@@ -425,7 +437,8 @@ Json json(const ProcessReport& p) {
   out["overhead_ms"] = {{"cupti", ms(p.cupti_ns)},
                         {"launch_queue_full", ms(p.queue_full_ns)},
                         {"code_loading", ms(p.code_loading_ns)}};
-  out["mode"] = p.mode == StepMode::kSteps ? "steps" : "whole_span";
+  out["mode"] = mode_name(p.mode);
+  out["pass_begins"] = json(p.pass_line);
   out["step_source"] = step_source_name(p.step_source);
   out["steps_seen"] = p.steps_seen;
   out["windows"] = p.windows;

@@ -17,7 +17,23 @@ class LineVote {
   void add(std::uint32_t stack, std::uint64_t weight) {
     if (stack != 0) weights_[stack] += weight;
   }
-  SourceLine winner(SourceLines& lines) const {
+  SourceLine winner(SourceLines& lines) const { return lines.line(winning_line(lines)); }
+
+  // The stack with most weight of those at the winning line; 0: none.
+  std::uint32_t winning_stack(SourceLines& lines) const {
+    const std::uint32_t line = winning_line(lines);
+    std::uint32_t best = 0;
+    std::uint64_t most = 0;
+    for (const auto& [stack, weight] : weights_) {
+      if (lines.id_of(stack) != line || (best != 0 && weight <= most)) continue;
+      best = stack;
+      most = weight;
+    }
+    return best;
+  }
+
+ private:
+  std::uint32_t winning_line(SourceLines& lines) const {
     std::map<std::uint32_t, std::uint64_t> by_line;
     std::uint32_t best = 0;
     std::uint64_t most = 0;
@@ -30,10 +46,9 @@ class LineVote {
         best = id;
       }
     }
-    return lines.line(best);
+    return best;
   }
 
- private:
   std::map<std::uint32_t, std::uint64_t> weights_;
 };
 

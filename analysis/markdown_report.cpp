@@ -25,7 +25,7 @@ std::string headline(const ProcessReport& p) {
                         p.steps.size() == 1 ? "" : "s", number(p.mean_step_ms()),
                         number(p.step_ms.minimum), number(p.step_ms.maximum));
   } else if (p.wall_ns > 0) {
-    text += fmt::format(" of {} ms from the first to the last CUDA activity; no step was seen",
+    text += fmt::format(" of {} ms from the first to the last device work; no step was seen",
                         number(ms(p.wall_ns)));
   }
   return text + ".\n\n";

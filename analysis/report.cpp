@@ -36,6 +36,21 @@ std::string device_name_of(const Recording& recording, std::int16_t device) {
   return found == recording.devices.end() ? std::string() : found->second.name;
 }
 
+// Importing torch.utils.data is no use of it: only what runs for a batch counts.
+bool has_loader(const Recording& recording) {
+  return std::any_of(recording.codes.begin(), recording.codes.end(), [](const auto& entry) {
+    const recording::Code& code = entry.second;
+    if (code.file.find("/torch/utils/data/") == std::string::npos) return false;
+    const std::string_view function =
+        std::string_view(code.name).substr(code.name.rfind('.') + 1);  // npos + 1 is 0
+    for (const std::string_view at_work : {"__iter__", "__next__", "_next_data", "_get_data",
+                                           "_try_get_data", "fetch", "_pin_memory_loop"}) {
+      if (function == at_work) return true;
+    }
+    return false;
+  });
+}
+
 // Of the judged steps: what lies outside (warm-up, prelude) does not touch the numbers.
 Coverage coverage_of(const Recording& recording, const Timeline& timeline,
                      const std::vector<Step>& steps) {
@@ -80,6 +95,10 @@ void add_overheads(const Recording& recording, ProcessReport& report) {
 void choose_device(const Recording& recording, const Timeline& timeline, ProcessReport& report) {
   report.device = busiest_device(timeline, report.steps);
   report.device_name = device_name_of(recording, report.device);
+  const auto properties = recording.devices.find(report.device);
+  if (properties != recording.devices.end()) {
+    report.compute_major = properties->second.properties.compute_major;
+  }
   for (const auto& [device, line] : timeline.devices) {
     if (device == report.device) continue;
     report.other_devices.push_back({device, device_name_of(recording, device),
@@ -233,6 +252,13 @@ std::string how_to_get_steps(const Recording& recording) {
   return "Choose what ends a step with --step.";
 }
 
+// From the first to the last call.
+std::uint64_t recorded_ns(const Recording& recording) {
+  std::uint64_t end = 0;
+  for (const recording::Call& call : recording.calls) end = std::max(end, call.end_ns);
+  return recording.calls.empty() ? 0 : end - recording.calls.front().start_ns;
+}
+
 void warn_about_steps(const Recording& recording, ProcessReport& report) {
   auto& out = report.warnings;
   if (report.has_steps() && report.earlier_busy_ns * 2 > report.wall_ns) {
@@ -259,12 +285,19 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
     out.push_back(
         report.steps_seen == 0
             ? std::string("No step was seen: the numbers are of the whole time from the first to the "
-                          "last CUDA activity recorded. ") +
+                          "last device work recorded. ") +
                   how_to_get_steps(recording)
             : fmt::format("No step lies in a recorded window ({}): the numbers are of the whole "
-                          "time from the first to the last CUDA activity recorded. Lower "
+                          "time from the first to the last device work recorded. Lower "
                           "--skip-first, --wait or --warmup.",
                           seen_and_needed));
+  }
+  if (report.mode == StepMode::kPasses) {
+    out.push_back(fmt::format(
+        "No step was seen: taken for steps are {} turns of the loop whose first device work is asked "
+        "for at {}, {:.0f} of {:.0f} ms recorded. {}",
+        report.steps.size(), to_text(report.pass_line), static_cast<double>(report.wall_ns) / 1e6,
+        static_cast<double>(recorded_ns(recording)) / 1e6, how_to_get_steps(recording)));
   }
   if (report.cut_windows > 0 && report.cut_planned_steps == 0) {
     out.push_back(fmt::format(
@@ -393,6 +426,8 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   const std::vector<HostSegment> host = host_segments(recording);
   DeviceSteps device = split_time(recording, timeline, host, report.steps, report.device);
   SourceLines lines(recording);
+  report.has_loader = has_loader(recording);
+  report.pass_line = lines.of_stack(selection.pass_stack);
   report.host_ns = host_times(host, report.steps);
   const std::vector<IdlePiece> pauses = host_pauses(host, report.steps);
   Causes causes(recording, timeline, report.steps, lines);
@@ -400,7 +435,8 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   std::vector<IdlePiece> told_pauses = causes.tell(pauses, pauses);
   std::vector<std::uint32_t> row_of_piece;
   report.summary =
-      summarise(recording, timeline, report.steps, device, told_pauses, lines, row_of_piece);
+      summarise(recording, timeline, report.steps, device, told_pauses, causes, lines,
+                row_of_piece);
   if (report.has_device_times()) {
     report.division = divide(recording, timeline, report.steps, device, pauses, report.summary,
                              row_of_piece, lines);

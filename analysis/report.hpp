@@ -90,6 +90,8 @@ struct ProcessReport {
   // steps
   StepMode mode = StepMode::kSteps;
   recording::StepSource step_source = recording::StepSource::kNone;
+  SourceLine pass_line;  // of passes: where each begins
+  bool has_loader = false;  // a frame of torch's DataLoader at work was seen
   std::uint64_t steps_seen = 0;
   std::uint32_t windows = 0, cut_windows = 0, warmup_left_out = 0;
   std::uint32_t cut_steps = 0, cut_planned_steps = 0;  // of the last window that was cut
@@ -101,6 +103,7 @@ struct ProcessReport {
   // the device with most work
   std::int16_t device = -1;
   std::string device_name;
+  std::uint32_t compute_major = 0;  // of its compute capability; 0: not known
   std::vector<OtherDevice> other_devices;
   std::vector<StepTimes> times;  // by step
   std::uint64_t wall_ns = 0, busy_ns = 0, kernel_busy_ns = 0, earlier_busy_ns = 0;
@@ -116,7 +119,7 @@ struct ProcessReport {
   std::vector<Finding> findings;  // dearest first
   std::shared_ptr<const whatif::Predictions> predictions;  // null: not asked for
 
-  bool has_steps() const { return mode == StepMode::kSteps && !steps.empty(); }
+  bool has_steps() const { return mode != StepMode::kWholeSpan && !steps.empty(); }
   // Steps are told apart by the host. A host that runs ahead pays for many steps in one, so that
   // only the mean says what a step costs.
   double mean_step_ms() const {

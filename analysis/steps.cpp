@@ -9,6 +9,7 @@
 #include <queue>
 #include <utility>
 
+#include "analysis/passes.hpp"
 #include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
@@ -26,11 +27,12 @@ std::size_t first_call_from(const Recording& recording, std::uint64_t time_ns) {
   return static_cast<std::size_t>(it - recording.calls.begin());
 }
 
-// From the first request for device work to the end of the last CUDA activity, within the window.
+// From the first request for device work to the end of the last work, within the window: what the
+// program does behind it delays nothing. Where no work has a time, to the end of the last call.
 std::optional<Step> whole_span(const Recording& recording, const Timeline& timeline,
                                const Window& window, std::uint32_t index) {
-  std::uint64_t first = 0, last = 0;
-  bool any = false;
+  std::uint64_t first = 0, last = 0, last_call = 0;
+  bool any = false, timed = false;
   const std::vector<Call>& calls = recording.calls;
   for (auto i = static_cast<std::uint32_t>(first_call_from(recording, window.begin_ns));
        i < calls.size() && calls[i].start_ns <= window.end_ns; ++i) {
@@ -38,13 +40,16 @@ std::optional<Step> whole_span(const Recording& recording, const Timeline& timel
     if (!any && !wants_work) continue;
     if (!any) first = calls[i].start_ns;
     any = true;
-    last = std::max(last, calls[i].end_ns);
+    last_call = std::max(last_call, calls[i].end_ns);
     if (!wants_work) continue;
     const auto [from, to] = timeline.ops_of(i);
+    timed = timed || from != to;
+    if (from == to) last = std::max(last, calls[i].end_ns);
     for (std::size_t op = from; op < to; ++op) {
       last = std::max(last, timeline.ops[timeline.ops_by_call[op]].end_ns);
     }
   }
+  if (!timed) last = last_call;
   if (last <= first) return std::nullopt;
   return Step{window.first_step, index, first, last};
 }
@@ -324,6 +329,27 @@ std::vector<Window> windows_or_all(const Recording& recording) {
   return windows;
 }
 
+namespace {
+
+// When the device work ends that was asked for from `begin_ns` to `end_ns`; at most `limit_ns`.
+std::uint64_t end_of_work(const Recording& recording, const Timeline& timeline,
+                          std::uint64_t begin_ns, std::uint64_t end_ns, std::uint64_t limit_ns) {
+  std::uint64_t last = 0;
+  for (const DeviceOp& op : timeline.ops) {
+    const std::uint64_t asked = recording.calls[op.call].start_ns;
+    if (asked >= begin_ns && asked < end_ns) last = std::max(last, op.end_ns);
+  }
+  return std::min(last, limit_ns);
+}
+
+// Whether the user asked for no steps.
+bool are_unwanted(const Recording& recording) {
+  return std::find(recording.settings.begin(), recording.settings.end(), "GPUBUSY_STEP=none") !=
+         recording.settings.end();
+}
+
+}  // namespace
+
 StepSelection select_steps(const Recording& recording, const Timeline& timeline) {
   StepSelection selection;
   const auto take = [&](const Window& window, std::vector<Step> steps) {
@@ -355,8 +381,29 @@ StepSelection select_steps(const Recording& recording, const Timeline& timeline)
   }
   if (!selection.steps.empty()) return selection;
 
-  selection.mode = StepMode::kWholeSpan;
   selection.windows.clear();
+  selection.mode = StepMode::kPasses;
+  const bool no_steps =
+      recording.steps.empty() && !recording.from_trace && !are_unwanted(recording);
+  for (const Window& window : no_steps ? windows_or_all(recording) : std::vector<Window>()) {
+    const Passes passes = find_passes(recording, window);
+    std::vector<Step> steps;
+    for (std::size_t i = 1; i < passes.edges_ns.size(); ++i) {
+      steps.push_back({static_cast<std::uint32_t>(selection.steps.size() + steps.size()), 0,
+                       passes.edges_ns[i - 1], passes.edges_ns[i]});
+    }
+    if (steps.empty()) continue;
+    // A host that runs ahead asks for all passes in the time of some: what a pass costs shows in the end
+    // of the last one's work.
+    steps.back().end_ns =
+        std::max(steps.back().end_ns, end_of_work(recording, timeline, steps.front().begin_ns,
+                                                  steps.back().end_ns, window.end_ns));
+    selection.pass_stack = passes.python_stack;
+    take(window, std::move(steps));
+  }
+  if (!selection.steps.empty()) return selection;
+
+  selection.mode = StepMode::kWholeSpan;
   for (const Window& window : windows_or_all(recording)) {
     const auto span = whole_span(recording, timeline, window,
                                  static_cast<std::uint32_t>(selection.windows.size()));

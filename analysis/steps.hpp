@@ -24,7 +24,8 @@ struct Step {
 
 enum class StepMode : std::uint8_t {
   kSteps,     // real steps
-  kWholeSpan  // no step was seen: one span from the first to the last CUDA activity
+  kWholeSpan,  // no step was seen: one span from the first request for work to the last work's end
+  kPasses      // no step was seen: the passes of the program's loop (passes.hpp) are taken for steps
 };
 
 // The steps that the verdict is about.
@@ -32,6 +33,7 @@ struct StepSelection {
   StepMode mode = StepMode::kSteps;
   std::vector<recording::Window> windows;  // those the steps come from
   std::vector<Step> steps;                 // by time, disjoint
+  std::uint32_t pass_stack = 0;            // of passes: Passes::python_stack
   std::uint32_t warmup_left_out = 0;       // steps of a prelude that were not judged
   std::uint32_t cut_windows = 0;           // windows that ended before their last step
 };
@@ -41,7 +43,7 @@ struct StepSelection {
 std::vector<recording::Window> windows_or_all(const recording::Recording& recording);
 
 // Windows of the schedule, or of the program's marks, with steps if there are any, else a prelude's
-// steps, else whole spans.
+// steps, else passes of a loop, else whole spans.
 StepSelection select_steps(const recording::Recording& recording, const Timeline& timeline);
 
 // The steps of one window (none: it has no step edge).

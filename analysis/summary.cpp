@@ -8,7 +8,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "analysis/causes.hpp"
 #include "analysis/line_vote.hpp"
+#include "analysis/matrix_kernels.hpp"
 #include "analysis/names.hpp"
 #include "analysis/thresholds.hpp"
 
@@ -50,11 +52,12 @@ std::uint64_t median_of(std::vector<std::uint64_t>& values) {
 class Summariser {
  public:
   Summariser(const Recording& recording, const Timeline& timeline, const std::vector<Step>& steps,
-             DeviceSteps& device, SourceLines& lines)
+             DeviceSteps& device, Causes& causes, SourceLines& lines)
       : recording_(recording),
         timeline_(timeline),
         steps_(steps),
         device_(device),
+        causes_(causes),
         lines_(lines) {
     const auto found = timeline.devices.find(device.device);
     if (found != timeline.devices.end()) line_ = &found->second;
@@ -80,7 +83,9 @@ class Summariser {
     finish_waits();
     out_.allocations.line = allocation_lines_.winner(lines_);
     out_.allocations.pinned_line = pinning_lines_.winner(lines_);
+    out_.allocations.retry_line = retry_lines_.winner(lines_);
     out_.small_copies.line = small_copy_lines_.winner(lines_);
+    out_.offloads.line = offload_lines_.winner(lines_);
     if (hiccups_.count * kFewHiccups <= out_.small_copies.count) {
       out_.small_copies.idle_ns += hiccups_.idle_ns;
     }
@@ -102,6 +107,15 @@ class Summariser {
     std::uint32_t call = kNoCall;
     std::uint64_t end_ns = 0;
   };
+  struct Kept {  // on the host
+    std::uint64_t address, bytes;
+    std::uint32_t call;
+    bool among_others;
+  };
+  struct Retry {
+    std::uint64_t begin_ns = 0;  // 0: none
+    std::uint64_t frees = 0;
+  };
   struct LastLaunch {
     std::uint64_t start_ns;
     std::uint32_t step;
@@ -109,6 +123,7 @@ class Summariser {
 
   void one(std::uint32_t index, const Call& call, std::uint32_t step) {
     ++out_.calls;
+    follow_retry(call);
     CallRow& row = calls_[call.api];
     const std::uint64_t host_ns = call.end_ns - call.start_ns;
     ++row.count;
@@ -121,7 +136,7 @@ class Summariser {
         launch(index, call, step);
         break;
       case Category::kCopy:
-        copy(index, call);
+        copy(index, call, step);
         break;
       case Category::kDeviceAlloc:
         ++out_.allocations.device_allocs;
@@ -188,7 +203,64 @@ class Summariser {
     vote.add(call.python_stack, 0);
   }
 
-  void copy(std::uint32_t index, const Call& call) {
+  // What is copied back last of several is what tells: a buffer that is used again and again for
+  // whatever has to go either way holds one thing at a time. Gloo's copies are a collective's.
+  void follow_offload(std::uint32_t index, const Call& call, std::uint32_t step) {
+    const recording::CopyPayload& c = call.copy;
+    if (c.bytes < kOffloadBytes) return;
+    if (step != offload_step_) kept_.clear();
+    offload_step_ = step;
+    if (c.direction == CopyDirection::kDeviceToHost) {
+      std::erase_if(kept_, [&](const Kept& k) { return k.address == c.destination; });
+      kept_.push_back({c.destination, c.bytes, index, false});
+      if (kept_.size() > 1) {
+        for (Kept& k : kept_) k.among_others = true;
+      }
+      return;
+    }
+    if (c.direction != CopyDirection::kHostToDevice) return;
+    const auto there = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) {
+      return k.address == c.source && k.bytes == c.bytes;
+    });
+    if (there == kept_.end()) return;
+    if (there->among_others && !causes_.is_collective(index)) {
+      ++out_.offloads.count;
+      out_.offloads.bytes += c.bytes;
+      out_.offloads.alone_ns += alone_ns(there->call) + alone_ns(index);
+      offload_lines_.add(recording_.calls[there->call].python_stack, 1);
+    }
+    kept_.erase(there);
+  }
+
+  // Of a copy's call, for how long the device ran kernels, or other copies that were queued before.
+  std::uint64_t beside_others(std::uint32_t index, const Call& call) const {
+    if (!line_) return 0;
+    std::uint64_t own = 0;
+    const auto [from, to] = timeline_.ops_of(index);
+    for (std::size_t i = from; i < to; ++i) {
+      const DeviceOp& op = timeline_.ops[timeline_.ops_by_call[i]];
+      const std::uint64_t begin = std::max(op.start_ns, call.start_ns);
+      const std::uint64_t end = std::min(op.end_ns, call.end_ns);
+      own += begin < end ? end - begin : 0;
+    }
+    const std::uint64_t busy = covered(line_->busy, call.start_ns, call.end_ns);
+    return std::max(covered(line_->kernel_busy, call.start_ns, call.end_ns),
+                    busy - std::min(busy, own));
+  }
+
+  // Device time of a call's work while no kernel runs.
+  std::uint64_t alone_ns(std::uint32_t call) const {
+    std::uint64_t sum = 0;
+    const auto [from, to] = timeline_.ops_of(call);
+    for (std::size_t i = from; i < to; ++i) {
+      const DeviceOp& op = timeline_.ops[timeline_.ops_by_call[i]];
+      sum += op.end_ns - op.start_ns -
+             (line_ ? covered(line_->kernel_busy, op.start_ns, op.end_ns) : 0);
+    }
+    return sum;
+  }
+
+  void copy(std::uint32_t index, const Call& call, std::uint32_t step) {
     if (has_failed(call) || (call.flags & recording::kCallCaptured)) return;
     const recording::CopyPayload& c = call.copy;
     auto& [row, vote] = copies_[{c.direction, host_kind_of(c), c.asynchronous != 0}];
@@ -196,15 +268,15 @@ class Summariser {
     row.bytes += c.bytes;
     const std::uint64_t host_ns = call.end_ns - call.start_ns;
     row.host_ns += host_ns;
-    const std::uint64_t idle_ns =
-        host_ns - (line_ ? covered(line_->kernel_busy, call.start_ns, call.end_ns) : 0);
+    const std::uint64_t idle_ns = host_ns - beside_others(index, call);
     row.host_idle_ns += idle_ns;
-    if (c.bytes > kSmallCopyBytes) {
+    if (c.bytes > kSmallCopyBytes && !causes_.is_saving(index)) {
       ++row.large_count;
       row.large_bytes += c.bytes;
       row.large_idle_ns += idle_ns;
     }
     vote.add(call.python_stack, host_ns);
+    follow_offload(index, call, step);
     const auto [from, to] = timeline_.ops_of(index);
     for (std::size_t i = from; i < to; ++i) {
       const DeviceOp& op = timeline_.ops[timeline_.ops_by_call[i]];
@@ -224,6 +296,33 @@ class Summariser {
     allocation_lines_.add(call.python_stack, host_ns);
   }
 
+  // An allocator that is refused memory gives back what it kept and asks again: its thread does nothing
+  // else meanwhile. One that is refused for good, or asks for less, is another matter.
+  void follow_retry(const Call& call) {
+    Allocations& a = out_.allocations;
+    Retry& retry = retries_[call.thread_id];
+    if (call.category == Category::kDeviceAlloc && has_failed(call)) {
+      if (retry.begin_ns == 0) retry = {call.start_ns, 0};
+    } else if (retry.begin_ns == 0) {
+      return;
+    } else if (call.category == Category::kDeviceFree) {
+      ++retry.frees;
+    } else if (call.category == Category::kDeviceAlloc) {
+      if (retry.frees > 0) {
+        const std::uint64_t host_ns = call.end_ns - retry.begin_ns;
+        ++a.retries;
+        a.retry_frees += retry.frees;
+        a.retry_host_ns += host_ns;
+        a.retry_idle_ns +=
+            host_ns - (line_ ? covered(line_->busy, retry.begin_ns, call.end_ns) : 0);
+        retry_lines_.add(call.python_stack, host_ns);
+      }
+      retry = {};
+    } else if (wants_device_work(call)) {
+      retry = {};
+    }
+  }
+
   void pinning(const Call& call) {
     Allocations& a = out_.allocations;
     const std::uint64_t host_ns = call.end_ns - call.start_ns;
@@ -236,6 +335,7 @@ class Summariser {
   // for it lies between. A wait for the copy belongs to it.
   void follow_small_copy(std::uint32_t index, const Call& call, std::uint32_t step) {
     SmallCopy& open = small_copy_[call.thread_id];
+    const bool behind_another = open.call != kNoCall;
     if (open.call != kNoCall) {
       if (call.category == Category::kSync) {
         open.end_ns = call.end_ns;
@@ -254,7 +354,9 @@ class Summariser {
                        call.copy.direction == CopyDirection::kHostToDevice &&
                        call.copy.bytes <= kSmallCopyBytes &&
                        !(call.flags & recording::kCallCaptured);
-    if (small) open = {index, call.end_ns};
+    if (!small) return;
+    open = {index, call.end_ns};
+    out_.small_copies.in_series += behind_another;
   }
 
   void end_small_copy(SmallCopy& open, std::uint64_t end_ns) {
@@ -377,6 +479,13 @@ class Summariser {
     }
     std::stable_sort(out_.kernels.begin(), out_.kernels.end(),
                      [](const auto& a, const auto& b) { return a.total_ns > b.total_ns; });
+    for (const KernelRow& row : out_.kernels) {
+      if (!is_single_precision_product(row.name)) continue;
+      out_.single_precision_ns += row.total_ns;
+      if (!out_.single_precision_kernel.empty()) continue;
+      out_.single_precision_kernel = row.name;
+      out_.single_precision_line = row.line;
+    }
   }
 
   void finish_calls() {
@@ -493,6 +602,7 @@ class Summariser {
   const Timeline& timeline_;
   const std::vector<Step>& steps_;
   DeviceSteps& device_;
+  Causes& causes_;
   SourceLines& lines_;
   const DeviceLine* line_ = nullptr;
   Summary out_;
@@ -505,7 +615,11 @@ class Summariser {
   std::unordered_map<std::uint32_t, SmallCopy> small_copy_;  // by thread: the last call, if it is one
   SmallCopies hiccups_;  // long pauses from small copy to small copy of one line
   std::unordered_map<std::uint32_t, std::uint64_t> launches_at_;  // by line id
-  LineVote allocation_lines_, pinning_lines_, small_copy_lines_;
+  std::unordered_map<std::uint32_t, Retry> retries_;  // by thread
+  std::vector<Kept> kept_;                            // in the step `offload_step_`
+  std::uint32_t offload_step_ = kNoCall;
+  LineVote offload_lines_;
+  LineVote allocation_lines_, pinning_lines_, small_copy_lines_, retry_lines_;
 };
 
 }  // namespace
@@ -520,9 +634,9 @@ Spread spread_of(std::vector<double> values) {
 
 Summary summarise(const Recording& recording, const Timeline& timeline,
                   const std::vector<Step>& steps, DeviceSteps& device,
-                  std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+                  std::vector<IdlePiece>& host_pauses, Causes& causes, SourceLines& lines,
                   std::vector<std::uint32_t>& row_of_piece) {
-  return Summariser(recording, timeline, steps, device, lines).run(host_pauses, row_of_piece);
+  return Summariser(recording, timeline, steps, device, causes, lines).run(host_pauses, row_of_piece);
 }
 
 }  // namespace gpubusy::analysis

@@ -16,6 +16,8 @@
 
 namespace gpubusy::analysis {
 
+class Causes;
+
 // Smallest, middle and largest of a set.
 struct Spread {
   double minimum = 0, median = 0, maximum = 0;
@@ -30,7 +32,8 @@ struct CopyRow {
   std::uint64_t timed = 0, timed_bytes = 0, device_ns = 0;            // of those with a device time
   std::uint64_t host_ns = 0;                                          // the host in the call
   std::uint64_t host_idle_ns = 0;                                     // … while no kernel ran
-  std::uint64_t large_count = 0, large_bytes = 0, large_idle_ns = 0;  // above kSmallCopyBytes only
+  // Above kSmallCopyBytes only, without those of a checkpoint, which is a finding of its own.
+  std::uint64_t large_count = 0, large_bytes = 0, large_idle_ns = 0;
   SourceLine line;  // where most of the host time was spent
   double gigabytes_per_second() const {
     return device_ns ? static_cast<double>(timed_bytes) / static_cast<double>(device_ns) : 0;
@@ -77,6 +80,9 @@ struct Allocations {
   std::uint64_t device_allocs = 0, device_frees = 0, host_allocs = 0, host_frees = 0;
   std::uint64_t host_ns = 0;  // in those of the device
   std::uint64_t failed = 0;   // device allocations that failed
+  // … and were asked for again when memory had been given back: from the failure to the success.
+  std::uint64_t retries = 0, retry_frees = 0, retry_host_ns = 0, retry_idle_ns = 0;
+  SourceLine retry_line;
   std::uint64_t idle_ns = 0;  // device idle meanwhile
   SourceLine line;            // where most of the time was spent
   std::uint64_t pinned_host_ns = 0, pinned_idle_ns = 0;  // of pinned host memory, as above
@@ -86,8 +92,17 @@ struct Allocations {
 // Copies of at most kSmallCopyBytes to the device.
 struct SmallCopies {
   std::uint64_t count = 0, bytes = 0;
+  std::uint64_t in_series = 0;  // right behind another one of the thread, but for waits
   std::uint64_t idle_ns = 0;  // the host with them while no kernel runs
   SourceLine line;            // where most of that was spent
+};
+
+// Copies to the host that are copied back, from the same memory and as many bytes, later in the step, and
+// others between: activations that are kept on the host until backward, for one.
+struct Offloads {
+  std::uint64_t count = 0, bytes = 0;  // there and back is one
+  std::uint64_t alone_ns = 0;          // of the device with them, both ways, while no kernel runs
+  SourceLine line;                     // of the way there
 };
 
 struct Summary {
@@ -100,10 +115,14 @@ struct Summary {
   std::vector<WaitRow> waits;   // by host_ns, longest first
   Allocations allocations;
   SmallCopies small_copies;
+  Offloads offloads;
   Concurrency concurrency;
   std::uint64_t launches = 0;  // kernels and graphs launched
   std::uint64_t graph_launches = 0;
   std::uint64_t kernel_ns = 0;  // sum over kernels, not union
+  std::uint64_t single_precision_ns = 0;  // … of products and convolutions without tensor cores
+  std::string single_precision_kernel;    // the one with most of that time
+  SourceLine single_precision_line;
   std::uint64_t median_kernel_ns = 0;
   std::uint64_t median_launch_gap_ns = 0;  // from launch to launch on a thread
 };
@@ -113,7 +132,7 @@ struct Summary {
 // each idle piece of the device.
 Summary summarise(const recording::Recording& recording, const Timeline& timeline,
                   const std::vector<Step>& steps, DeviceSteps& device,
-                  std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+                  std::vector<IdlePiece>& host_pauses, Causes& causes, SourceLines& lines,
                   std::vector<std::uint32_t>& row_of_piece);
 
 }  // namespace gpubusy::analysis

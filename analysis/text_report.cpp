@@ -67,7 +67,7 @@ void headline(Page& page, const ProcessReport& p) {
   if (p.wall_ns == 0) return;
   const std::string span =
       p.has_steps() ? steps_text(p, page)
-                    : fmt::format("{} ms from first to last CUDA activity", number(ms(p.wall_ns)));
+                    : fmt::format("{} ms from the first to the last device work", number(ms(p.wall_ns)));
   if (!p.has_device_times()) {
     page.line(page.styled(Style::kBold, "GPU busy: not known") + " in " + span +
               step_length(p, page));
@@ -384,7 +384,8 @@ void coverage(Page& page, const ProcessReport& p) {
   if (p.has_steps()) {
     page.wrapped(
         "  ", fmt::format("{} steps seen in all; steps end with: {}.{}", p.steps_seen,
-                          step_source_name(p.step_source),
+                          p.mode == StepMode::kPasses ? "a turn of the program's loop"
+                                                      : step_source_name(p.step_source),
                           p.outlier_steps
                               ? fmt::format(" {} took twice the median or more.", p.outlier_steps)
                               : ""));

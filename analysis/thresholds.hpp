@@ -53,6 +53,11 @@ inline constexpr std::size_t kMaxFramesForCause = 64;
 // as losing the processor, if it is one in so many or fewer.
 inline constexpr std::uint64_t kFewHiccups = 20;
 
+// Turns of a loop are taken for steps where a program marks none, if there are so many of them …
+inline constexpr std::size_t kFewestPasses = 8;
+// … and this share of them ask for about as much work as the median one (half of it to twice).
+inline constexpr double kEvenPasses = 0.75;
+
 // A prelude's first steps hold imports, warm-up and autotuning.
 inline constexpr std::uint32_t kPreludeWarmupSteps = 1;
 
@@ -102,6 +107,10 @@ inline constexpr double kStarvationSteps = 0.5;
 // stream it begins within some microseconds.
 inline constexpr std::uint64_t kQueuedBehindEarlierNs = 20'000;
 
+// … unless it begins within this behind recorded work of another stream, for which it may have waited:
+// an event between streams takes some microseconds, more on a busy device.
+inline constexpr std::uint64_t kWaitedForNs = 50'000;
+
 // Idle behind synchronisations: 20 .item() calls with 0.1 ms of Python each in a 50 ms step are 4
 // %.
 inline constexpr double kSyncShare = 0.03;
@@ -121,6 +130,20 @@ inline constexpr std::uint64_t kSmallCopyBytes = 64u << 10;
 // cudaMalloc, cudaFree, cudaHostAlloc… in a steady state: a caching allocator makes none.
 inline constexpr double kAllocationShare = 0.02;
 inline constexpr double kAllocationsPerStep = 1.0;
+
+// Without steps, memory that is given back as well, so many times: what a program allocates as it
+// starts is kept.
+inline constexpr std::uint64_t kFewestChurns = 20;
+inline constexpr double kFreedOfAllocated = 0.25;
+
+// Copies to the host and back again of at least this size, …
+inline constexpr std::uint64_t kOffloadBytes = 1u << 20;
+// … so many a step, and this much time of the device with them while no kernel runs.
+inline constexpr double kOffloadsPerStep = 2;
+inline constexpr double kOffloadShare = 0.05;
+
+// Host time in allocations that failed at first and were made when memory had been given back.
+inline constexpr double kMemoryFullShare = 0.02;
 
 // So many small copies per step can be packed into one; fewer are a batch of a few tensors.
 inline constexpr double kSmallCopiesPerStep = 20;
@@ -155,6 +178,12 @@ inline constexpr double kShareInStalls = 0.75;
 
 // Idle in other CUDA calls (module loading, stream creation…).
 inline constexpr double kBlockedShare = 0.03;
+
+// What costs less than this is no problem, however often it is met.
+inline constexpr double kLeastShare = 0.001;
+
+// Device time in products of single precision from where another precision is worth naming.
+inline constexpr double kSinglePrecisionShare = 0.20;
 
 // From here the GPU counts as busy: what is left is launch gaps that no cure below removes.
 inline constexpr double kBusyShare = 0.85;

@@ -250,9 +250,43 @@ void count_call(Coverage& coverage, const Call& call, bool timed) {
 
 namespace {
 
+// Ends of a device's work by the time at which it was asked for: whether a stream's first work, which
+// began late, may have waited for recorded work of another stream (an event).
+class Ends {
+ public:
+  Ends(const Recording& recording, const Timeline& timeline) : recording_(recording) {
+    for (const DeviceOp& op : timeline.ops) {
+      if (op.call != kNoCall) by_device_[op.device].push_back(&op);
+    }
+    for (auto& [device, ops] : by_device_) {
+      std::sort(ops.begin(), ops.end(),
+                [](const DeviceOp* a, const DeviceOp* b) { return a->end_ns < b->end_ns; });
+    }
+  }
+
+  bool may_wait_for_another(const DeviceOp& op) const {
+    const std::vector<const DeviceOp*>& ops = by_device_.at(op.device);
+    auto at = std::partition_point(ops.begin(), ops.end(), [&](const DeviceOp* other) {
+      return other->end_ns + kWaitedForNs < op.start_ns;
+    });
+    for (; at != ops.end() && (*at)->end_ns <= op.start_ns; ++at) {
+      if ((*at)->stream != op.stream &&
+          recording_.calls[(*at)->call].start_ns < recording_.calls[op.call].start_ns) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  const Recording& recording_;
+  std::map<std::int16_t, std::vector<const DeviceOp*>> by_device_;
+};
+
 // A stream works in order. If the first work that was asked for behind a pause of the recording had
 // to wait in its stream, then for work from within the pause: the device was busy until it began.
-// (Or it waited for another stream, which comes to the same: nothing recorded was there to wait for.)
+// (Or it waited for another stream, which comes to the same where nothing recorded was there to wait
+// for.)
 std::map<std::int16_t, std::vector<Interval>> earlier_work(const Recording& recording,
                                                            const Timeline& timeline) {
   // The first work of each stretch of recording, by stream. Nothing ran before the first stretch: the
@@ -272,9 +306,11 @@ std::map<std::int16_t, std::vector<Interval>> earlier_work(const Recording& reco
     if (earliest == nullptr || asked_ns < recording.calls[earliest->call].start_ns) earliest = &op;
   }
   std::map<std::pair<std::int16_t, std::size_t>, std::uint64_t> until;
+  const Ends ends(recording, timeline);
   for (const auto& [key, op] : first) {
     const auto& [edge, device, stream] = key;
-    if (op->start_ns > recording.calls[op->call].end_ns + kQueuedBehindEarlierNs) {
+    if (op->start_ns > recording.calls[op->call].end_ns + kQueuedBehindEarlierNs &&
+        !ends.may_wait_for_another(*op)) {
       std::uint64_t& most = until[{device, edge}];
       most = std::max(most, op->start_ns);
     }

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "analysis/matrix_kernels.hpp"
 #include "analysis/names.hpp"
 #include "analysis/thresholds.hpp"
 
@@ -336,7 +337,7 @@ LoadingSeen loading_seen(const ProcessReport& report) {
   LoadingShares shares = {};
   double sum = 0;
   for (const GapRow& row : report.gaps.rows) {
-    if (row.idle != IdleClass::kStepStart) continue;
+    if (!is_starved(row)) continue;
     const char state = row.kind == GapKind::kPageFault ? 'D' : 'S';
     shares[static_cast<std::size_t>(loading_of(row.kind, state, false))] +=
         static_cast<double>(row.ns);
@@ -450,13 +451,65 @@ std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen
   return "";
 }
 
+// Of the gaps that were looked into, in a function of a library below the program's own line.
+double library_share(const ProcessReport& report, std::string_view file) {
+  std::uint64_t ns = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    const bool there = std::any_of(row.inner.begin(), row.inner.end(), [&](const SourceLine& frame) {
+      return frame.file.ends_with(file);
+    });
+    ns += there ? row.ns : 0;
+  }
+  return report.gaps.seen_ns == 0
+             ? 0
+             : static_cast<double>(ns) / static_cast<double>(report.gaps.seen_ns);
+}
+
+bool from_queue(const ProcessReport& report) { return library_share(report, "/queue.py") > 0.5; }
+
+// Only what the recording shows to be there is to be changed: not every batch comes from a loader, nor
+// can each be prepared before the step before it has ended.
+const char* input_cure(const ProcessReport& report, bool input) {
+  if (gap_share(report, GapKind::kWorkers) > 0.5) {
+    return "The loader has workers, and they do not keep up: more of them (num_workers, as far as there "
+           "are processors), prefetch_factor, or batches that are cheaper to make.";
+  }
+  if (from_queue(report)) {
+    return "What fills the queue does not keep up: make a batch cheaper, or let several threads or "
+           "processes fill it.";
+  }
+  if (!input) {
+    return "See what the program does between these two lines; if it prepares data, do that ahead in "
+           "another thread or process, else move it off the launching thread.";
+  }
+  if (report.has_loader) {
+    return "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, pin_memory=True, "
+           "persistent_workers=True) and .to(device, non_blocking=True); if the loader has workers "
+           "already, make a batch cheaper or add workers.";
+  }
+  return "Prepare it while the GPU works, in a thread or process of its own (a DataLoader with workers "
+         "does so), or make it on the GPU (device=). If it depends on results of the work before it, make "
+         "it cheaper, or do several at once.";
+}
+
+// Whether looks found the host in the loader for long, in more than a slow batch or two.
+bool loader_stalls(const ProcessReport& report, const std::vector<const IdleRow*>& rows) {
+  std::vector<const IdleRow*> in_loader;
+  for (const IdleRow* row : rows) {
+    if (row->cause == Cause::kLoading || row->cause == Cause::kLoaderQueue) in_loader.push_back(row);
+  }
+  Finding finding;
+  add_numbers(finding, report, in_loader);
+  return finding.share >= kStarvationShare && finding.steps >= kFewestStalls;
+}
+
 std::optional<Finding> data_starvation(const ProcessReport& report) {
   const auto rows = starved_rows(report);
   if (worker_restart(report)) return std::nullopt;
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kStarvationShare) return std::nullopt;
-  if (report.has_steps() &&
+  if (report.has_steps() && !loader_stalls(report, rows) &&
       finding.steps < kStarvationSteps * static_cast<double>(report.steps.size()) &&
       !workers_keep_pace(report, even_stalls(report))) {
     return std::nullopt;
@@ -464,10 +517,12 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
   set_region(finding, rows);
   std::uint64_t before_input = 0;
   for (const IdleRow* row : rows) before_input += row->input_copy ? row->ns : 0;
-  // Without steps the first gap is the program's start.
-  const bool input = before_input * 2 > finding.total_ns && report.has_steps();
+  const bool input = before_input * 2 > finding.total_ns;
   finding.id = "data_starvation";
-  finding.title = input ? "The GPU waits for input data" : "The GPU waits at the start of the step";
+  // Without steps it may be the weights as well.
+  finding.title = !report.has_steps() ? "The GPU waits for data from the host"
+                  : input             ? "The GPU waits for input data"
+                                      : "The GPU waits at the start of the step";
   finding.evidence = fmt::format("Idle {}", cost_text(finding, report));
   if (report.has_steps()) {
     finding.evidence += fmt::format(", in {} of {} steps", finding.steps, report.steps.size());
@@ -480,17 +535,11 @@ std::optional<Finding> data_starvation(const ProcessReport& report) {
   add_doing(finding, report, is_starved<GapRow>);
   const LoadingSeen seen = loading_seen(report);
   if (seen.in_workers) add_workers(finding, report);
-  finding.cure = input || seen.in_workers ? cure_of_loading(report, seen) : "";
-  if (!finding.cure.empty()) return finding;
-  finding.cure =
-      seen.in_workers
-          ? "The loader has workers, and they do not keep up: more of them (num_workers, as far as there "
-            "are processors), prefetch_factor, or batches that are cheaper to make."
-      : input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
-              "pin_memory=True, persistent_workers=True) and .to(device, non_blocking=True); if the "
-              "loader has workers already, make a batch cheaper or add workers."
-            : "See what the program does between these two lines; if it loads data, prepare it in "
-              "DataLoader workers, else move it off the launching thread.";
+  // Of what no loader does only the line is known, not whether it can be prepared ahead.
+  if (seen.in_workers || (input && report.has_loader && !from_queue(report))) {
+    finding.cure = cure_of_loading(report, seen);
+  }
+  if (finding.cure.empty()) finding.cure = input_cure(report, input);
   return finding;
 }
 
@@ -580,6 +629,7 @@ std::optional<Finding> pageable_copies(const ProcessReport& report) {
   const Per per(report);
   std::uint64_t bytes = 0, count = 0, dearest = 0;
   std::string directions;
+  bool to_host = false;  // most of the cost
   for (const CopyRow& row : report.summary.copies) {
     if (row.host_kind != recording::MemoryKind::kPageable || row.large_count == 0) continue;
     bytes += row.large_bytes;
@@ -588,6 +638,7 @@ std::optional<Finding> pageable_copies(const ProcessReport& report) {
     if (finding.before.file.empty() || row.large_idle_ns > dearest) {
       dearest = row.large_idle_ns;
       finding.before = row.line;
+      to_host = row.direction == recording::CopyDirection::kDeviceToHost;
     }
     const std::string direction(direction_name(row.direction));
     if (directions.find(direction) == std::string::npos) {
@@ -595,10 +646,9 @@ std::optional<Finding> pageable_copies(const ProcessReport& report) {
     }
   }
   finding.share = report.share(finding.total_ns);
-  if (count == 0 || (finding.share < kPageableShare &&
-                     per.count_of(bytes) < static_cast<double>(kPageableBytes))) {
-    return std::nullopt;
-  }
+  const bool many_bytes =
+      report.has_steps() && per.count_of(bytes) >= static_cast<double>(kPageableBytes);
+  if (count == 0 || (finding.share < kPageableShare && !many_bytes)) return std::nullopt;
   finding.id = "pageable_copies";
   finding.title = "Copies from or to pageable memory block the host";
   finding.where = to_text(finding.before);
@@ -609,8 +659,13 @@ std::optional<Finding> pageable_copies(const ProcessReport& report) {
       count_text(per.count_of(count)), directions, per.word, per.count_of(bytes) / 1e6,
       per.ms_of(finding.total_ns), percent(finding.share));
   finding.cure =
-      "Use pinned memory: DataLoader(pin_memory=True) or tensor.pin_memory(), then "
-      ".to(device, non_blocking=True).";
+      to_host ? "Read less, and less often: reduce on the GPU first (mean, argmax, .half()). What must be "
+                "read goes into a pinned buffer (torch.empty(..., pin_memory=True).copy_(x, "
+                "non_blocking=True)), with an event to wait for before it is used."
+      : report.has_loader
+          ? "Use pinned memory: DataLoader(pin_memory=True), then .to(device, non_blocking=True)."
+          : "Use pinned memory: tensor.pin_memory(), best into one buffer that is used again, then "
+            ".to(device, non_blocking=True).";
   return finding;
 }
 
@@ -628,10 +683,12 @@ std::optional<Finding> launch_bound(const ProcessReport& report) {
   finding.id = "launch_bound";
   finding.title = "Launch-bound: kernels are shorter than what it costs to launch them";
   finding.evidence = fmt::format(
-      "Idle {} while the host launches. {} launches{}: one each {:.1f} us (median), a kernel lasts "
-      "{:.1f} us (median).",
+      "Idle {} while the host launches. {} launches{}:{} a kernel lasts {:.1f} us (median).",
       cost_text(finding, report), count_text(per.count_of(s.launches)), per.word,
-      static_cast<double>(s.median_launch_gap_ns) / 1e3,
+      s.median_launch_gap_ns == 0
+          ? ""
+          : fmt::format(" one each {:.1f} us (median),",
+                        static_cast<double>(s.median_launch_gap_ns) / 1e3),
       static_cast<double>(s.median_kernel_ns) / 1e3);
   finding.cure =
       "Launch less: CUDA graphs or torch.compile(mode=\"reduce-overhead\"), fused optimizers "
@@ -639,15 +696,48 @@ std::optional<Finding> launch_bound(const ProcessReport& report) {
   return finding;
 }
 
+// Whether memory comes and goes all the time.
+bool churns(const ProcessReport& report, std::uint64_t allocated, std::uint64_t freed) {
+  if (report.has_steps()) return Per(report).count_of(allocated + freed) >= kAllocationsPerStep;
+  return allocated >= kFewestChurns &&
+         static_cast<double>(freed) >= kFreedOfAllocated * static_cast<double>(allocated);
+}
+
+std::optional<Finding> memory_full(const ProcessReport& report) {
+  const Allocations& a = report.summary.allocations;
+  if (a.retries == 0 || report.share(a.retry_host_ns) < kMemoryFullShare) return std::nullopt;
+  // What was given back is asked for again later: where little else is freed, all of it is the cost.
+  const bool all = a.retry_frees * 2 >= a.device_frees;
+  const std::uint64_t host_ns = all ? a.host_ns : a.retry_host_ns;
+  const Per per(report);
+  Finding finding;
+  finding.id = "memory_full";
+  finding.title = "The GPU's memory is full: allocations fail and are made again";
+  finding.total_ns = all ? a.idle_ns : a.retry_idle_ns;
+  finding.share = report.share(finding.total_ns);
+  set_line(finding, a.retry_line);
+  finding.evidence = fmt::format(
+      "{} allocations{} fail and succeed when {} blocks were given back, which waits for the GPU{}: "
+      "{:.2f} ms of the host ({:.1f} %), for {:.2f} ms of that the GPU is idle.",
+      count_text(per.count_of(a.retries)), per.word, count_text(per.count_of(a.retry_frees)),
+      all ? fmt::format("; {} are allocated anew", count_text(per.count_of(a.device_allocs - a.failed)))
+          : "",
+      per.ms_of(host_ns), percent(report.share(host_ns)), per.ms_of(finding.total_ns));
+  finding.cure =
+      "Leave some memory free: a smaller batch, activation checkpointing, lower precision, or no tensors "
+      "kept beyond the step; constant shapes and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+      "against memory in pieces that do not fit.";
+  return finding;
+}
+
 std::optional<Finding> allocation_churn(const ProcessReport& report) {
   const Allocations& a = report.summary.allocations;
   const Per per(report);
-  const std::uint64_t count = a.device_allocs + a.device_frees;
   const double share = report.share(a.host_ns);
-  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep)) {
-    return std::nullopt;
-  }
+  if (!churns(report, a.device_allocs, a.device_frees)) return std::nullopt;
   if (share < kAllocationShare && a.failed == 0) return std::nullopt;
+  // What is given back because memory is full has been said.
+  if (a.retry_host_ns * 2 > a.host_ns && memory_full(report)) return std::nullopt;
   Finding finding;
   finding.id = "allocation_churn";
   finding.title = "Memory is allocated and freed in every step";
@@ -663,18 +753,15 @@ std::optional<Finding> allocation_churn(const ProcessReport& report) {
   if (a.failed) finding.evidence += fmt::format(" {} allocations failed.", a.failed);
   finding.cure =
       "Keep memory: no torch.cuda.empty_cache() in the loop, constant shapes, "
-      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; if allocations fail and are retried, use "
-      "less memory.";
+      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.";
   return finding;
 }
 
 std::optional<Finding> pinning_churn(const ProcessReport& report) {
   const Allocations& a = report.summary.allocations;
   const Per per(report);
-  const std::uint64_t count = a.host_allocs + a.host_frees;
   const double share = report.share(a.pinned_host_ns);
-  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep) ||
-      share < kAllocationShare) {
+  if (!churns(report, a.host_allocs, a.host_frees) || share < kAllocationShare) {
     return std::nullopt;
   }
   Finding finding;
@@ -698,8 +785,9 @@ std::optional<Finding> pinning_churn(const ProcessReport& report) {
 std::optional<Finding> small_copies(const ProcessReport& report) {
   const SmallCopies& c = report.summary.small_copies;
   const Per per(report);
-  if (c.count == 0 || (report.has_steps() && per.count_of(c.count) < kSmallCopiesPerStep) ||
-      report.share(c.idle_ns) < kSmallCopiesShare) {
+  // Without steps, one copy for each batch is many in all: those that follow each other could be one.
+  const double many = report.has_steps() ? per.count_of(c.count) : static_cast<double>(c.in_series);
+  if (many < kSmallCopiesPerStep || report.share(c.idle_ns) < kSmallCopiesShare) {
     return std::nullopt;
   }
   Finding finding;
@@ -729,6 +817,15 @@ double share_of_work(const ProcessReport& report, std::uint64_t ns) {
   return whole == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(whole);
 }
 
+// Modules of torch that copy because of the layout in which they are given their data.
+bool is_layout_module(const SourceLine& frame) {
+  for (const std::string_view file : {"/torch/nn/modules/conv.py", "/torch/nn/modules/batchnorm.py",
+                                      "/torch/nn/modules/pooling.py"}) {
+    if (frame.file.ends_with(file)) return true;
+  }
+  return frame.file.find("/torch/nn/") == std::string::npos;
+}
+
 std::optional<Finding> device_copies(const ProcessReport& report) {
   const Concurrency& c = report.summary.concurrency;
   Finding finding;
@@ -747,6 +844,16 @@ std::optional<Finding> device_copies(const ProcessReport& report) {
   finding.cure =
       "No .clone() of what is not changed; one memory layout throughout (channels_last for "
       "convolutions), so that no .contiguous() copies.";
+  if (c.device_copy_inside.known()) {
+    finding.evidence += fmt::format(" Most are made inside {}, called from that line.",
+                                    to_text(c.device_copy_inside));
+    if (!is_layout_module(c.device_copy_inside)) {
+      finding.problem = false;
+      finding.cure =
+          "These copies are the library's own: only another implementation of that module (or "
+          "torch.compile) has fewer.";
+    }
+  }
   return finding;
 }
 
@@ -774,13 +881,17 @@ constexpr CauseText kCauseTexts[] = {
      "between a copy of results to the host and a copy back, in mid-step",
      "Move that part to the GPU; if an operator has no GPU form, put it at one end of the model."},
     {Cause::kCollective, "collective_wait", "The GPU waits for other ranks",
-     "with the host in a collective of torch.distributed",
-     "Find the slowest rank (record all ranks into one directory), or use NCCL, which does not wait "
-     "on the host."},
+     "with the host in a collective of torch.distributed, or gloo's threads at work for one",
+     "Find the slowest rank (record all ranks into one directory), or use NCCL (backend=\"nccl\"), which "
+     "works on the GPU: gloo sends through the host."},
     {Cause::kInterpreter, "gil_contention", "Another Python thread holds the interpreter's lock",
      "with the launching thread waiting for the lock (GIL); which thread holds it is not recorded",
      "Move that thread's work to another process, or into code that releases the lock (numpy, native "
      "code)."},
+    {Cause::kLock, "lock_wait", "The launching thread waits for a lock",
+     "with the launching thread waiting at a line that takes a lock",
+     "Let the thread that has the lock hold it for less (copy what is shared, and send or write behind "
+     "the lock), or take it behind the launches of the step."},
     {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
      "with the host in a garbage collection",
      "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection every "
@@ -850,520 +961,6 @@ std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& te
   if (text.cause == Cause::kCollection) add_collections(finding, report);
   finding.cure = text.cure;
   return finding;
-}
-
-std::string processors_text(const ProcessReport& report, const char* text) {
-  const double processors = report.host_offer.effective_processors();
-  if (processors <= 0) return "";
-  return fmt::format(fmt::runtime(text), count_text(processors) + (processors == 1 ? " processor" : " processors"));
-}
-
-// "The 4 workers were looked at 120 times: 97 % compute; 93 % of the looks at data.py:31 …"
-void add_workers(Finding& finding, const ProcessReport& report) {
-  const Workers& w = report.workers;
-  if (w.looks == 0) return;
-  finding.evidence += fmt::format(" Meanwhile {} worker{} looked at {} times: {}{}.",
-                                  w.count == 1 ? "the one" : fmt::format("the {}", w.count),
-                                  w.count == 1 ? " was" : "s were", w.looks,
-                                  loading_shares_text(w.doing), processors_text(report, "; the program has {}"));
-  std::string lines;
-  for (std::size_t i = 0; i < std::min(kMaxDoings, w.lines.size()); ++i) {
-    const WorkerLine& l = w.lines[i];
-    if (i > 0 && l.share < kLeastDoing) break;
-    lines += fmt::format("{}{:.0f} % {}", i > 0 ? ", " : "", percent(l.share), to_text(l.line));
-  }
-  if (!lines.empty()) finding.evidence += fmt::format(" Where they are: {}.", lines);
-  if (w.spawned) {
-    finding.evidence +=
-        " Workers that were not forked are interpreters of their own: their lines are not known.";
-  } else if (w.forbidden) {
-    finding.evidence += " The system does not let the memory of workers be read: their lines are not known.";
-  }
-  if (w.left_out > 0) finding.evidence += fmt::format(" {} more were not looked at.", w.left_out);
-}
-
-std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen) {
-  const std::uint32_t workers = report.workers.count;
-  const double processors = report.host_offer.effective_processors();
-  switch (seen.bottleneck) {
-    case Bottleneck::kProcessor:
-      if (!seen.in_workers) {
-        return "The training process computes the batch itself: do that in DataLoader workers "
-               "(num_workers=4 or more, as far as there are processors), on the GPU, or once before the "
-               "training.";
-      }
-      // The training process needs one of them.
-      if (processors > 0 && workers + 1 < processors) {
-        return fmt::format("Workers compute all the time, and {} processors are free: more of them "
-                           "(num_workers, now {}), or make a batch cheaper at that line.",
-                           count_text(processors - workers - 1), workers);
-      }
-      if (processors > 0) {
-        return fmt::format("Workers compute all the time, and there is no processor for more of them "
-                           "({} workers, {}): make a batch cheaper at that line, do that on the GPU, or "
-                           "once before the training.",
-                           workers, processors_text(report, "{}"));
-      }
-      return fmt::format("Workers compute all the time: more of them (num_workers, now {}) help as far as "
-                         "there are processors; else make a batch cheaper at that line, do that on the "
-                         "GPU, or once before the training.",
-                         workers);
-    case Bottleneck::kNoProcessor:
-      if (!seen.in_workers) {
-        return "The training process waits for a processor: leave it one (fewer threads and processes "
-               "beside it).";
-      }
-      // Something else may have taken them.
-      if (processors > 0 && workers < processors) {
-        return fmt::format("Workers ({}) wait for processors ({}): something else takes these. Threads of "
-                           "numeric libraries in each worker (OMP_NUM_THREADS, cv2.setNumThreads), or "
-                           "other programs.",
-                           workers, count_text(processors));
-      }
-      return fmt::format("There are more workers ({}) than processors for them{}: fewer (num_workers) make "
-                         "as many batches, and leave the training process one. Make a batch cheaper at "
-                         "that line, or do that on the GPU.",
-                         workers, processors_text(report, " ({})"));
-    case Bottleneck::kStorage:
-      return std::string(seen.in_workers
-                             ? "Workers wait for storage: "
-                             : "The training process reads by itself and waits for storage: workers read "
-                               "ahead (num_workers); ") +
-             "many small files into few large ones (shards, one mapped file), on a local disk or in "
-             "memory" +
-             (seen.in_workers ? fmt::format("; more workers (now {}) wait side by side.", workers) : ".");
-    case Bottleneck::kInput:
-    case Bottleneck::kSleep:
-    case Bottleneck::kChild:
-      if (!seen.in_workers) break;
-      return fmt::format("Workers wait for something else at that line, which takes no processor: more of "
-                         "them wait side by side (num_workers, now {}), or fetch more with each request.",
-                         workers);
-    case Bottleneck::kLock:
-      if (!seen.in_workers) break;
-      return "Workers wait for a lock at that line, which more workers do not cure: hold it for less, or "
-             "give each worker its own copy.";
-    case Bottleneck::kIdle:
-      if (!seen.in_workers) break;
-      return "Most workers wait to be asked: batches come in order, so one that takes longer holds up "
-             "the rest (prefetch_factor, in_order=False), or what follows the workers is slow (a large "
-             "batch through shared memory, pin_memory).";
-    case Bottleneck::kUnknown:
-      break;
-  }
-  return "";
-}
-
-std::optional<Finding> data_starvation(const ProcessReport& report) {
-  const auto rows = starved_rows(report);
-  if (worker_restart(report)) return std::nullopt;
-  Finding finding;
-  add_numbers(finding, report, rows);
-  if (finding.share < kStarvationShare) return std::nullopt;
-  if (report.has_steps() &&
-      finding.steps < kStarvationSteps * static_cast<double>(report.steps.size()) &&
-      !workers_keep_pace(report, even_stalls(report))) {
-    return std::nullopt;
-  }
-  set_region(finding, rows);
-  std::uint64_t before_input = 0;
-  for (const IdleRow* row : rows) before_input += row->input_copy ? row->ns : 0;
-  // Without steps the first gap is the program's start.
-  const bool input = before_input * 2 > finding.total_ns && report.has_steps();
-  finding.id = "data_starvation";
-  finding.title = input ? "The GPU waits for input data" : "The GPU waits at the start of the step";
-  finding.evidence = fmt::format("Idle {}", cost_text(finding, report));
-  if (report.has_steps()) {
-    finding.evidence += fmt::format(", in {} of {} steps", finding.steps, report.steps.size());
-  }
-  finding.evidence +=
-      ". Meanwhile the host is in no CUDA call and no synchronisation explains it; ";
-  finding.evidence += input ? "the work that follows is a copy from the host."
-                            : "the work that follows is no copy from the host, so it may be "
-                              "something other than input.";
-  add_doing(finding, report, is_starved<GapRow>);
-  const LoadingSeen seen = loading_seen(report);
-  if (seen.in_workers) add_workers(finding, report);
-  finding.cure = input || seen.in_workers ? cure_of_loading(report, seen) : "";
-  if (!finding.cure.empty()) return finding;
-  finding.cure =
-      seen.in_workers
-          ? "The loader has workers, and they do not keep up: more of them (num_workers, as far as there "
-            "are processors), prefetch_factor, or batches that are cheaper to make."
-      : input ? "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
-              "pin_memory=True, persistent_workers=True) and .to(device, non_blocking=True); if the "
-              "loader has workers already, make a batch cheaper or add workers."
-            : "See what the program does between these two lines; if it loads data, prepare it in "
-              "DataLoader workers, else move it off the launching thread.";
-  return finding;
-}
-
-std::optional<Finding> host_elsewhere(const ProcessReport& report) {
-  const auto is_elsewhere = [](const auto& row) {
-    return row.cause == Cause::kNone && row.idle == IdleClass::kHostElsewhere && !row.input_copy;
-  };
-  const auto rows = rows_where(report, is_elsewhere);
-  Finding finding;
-  add_numbers(finding, report, rows);
-  if (finding.share < kHostShare) return std::nullopt;
-  set_region(finding, rows);
-  finding.id = "host_elsewhere";
-  finding.title = "The host does something else in mid-step";
-  finding.evidence =
-      fmt::format("Idle {}. The host is in no CUDA call for {} us or more at a time.",
-                  cost_text(finding, report), kLaunchPauseNs / 1000);
-  add_doing(finding, report, is_elsewhere);
-  std::uint64_t seen_ns = 0, backward_ns = 0;
-  for (const GapRow& row : report.gaps.rows) {
-    if (!is_elsewhere(row)) continue;
-    seen_ns += row.ns;
-    backward_ns += row.in_backward ? row.ns : 0;
-  }
-  finding.cure = gap_share(report, GapKind::kLock) > 0.5
-                     ? "Another thread holds the lock: let it hold it for less, or take it before or behind "
-                       "the step."
-                 : gap_share(report, GapKind::kChild) > 0.5
-                     ? "Start the child process earlier and fetch its result later, or leave it out of the "
-                       "loop."
-                 : backward_ns * 2 > seen_ns
-                     ? "Backward launches from threads of autograd's own, and these are slow: launch less (CUDA "
-                       "graphs, torch.compile), or see what functions of the program's it calls back."
-                     : "Move that work off the launching thread, or behind the launches of the step.";
-  return finding;
-}
-
-std::optional<Finding> synchronisation(const ProcessReport& report) {
-  const auto rows = rows_where(report, [](const IdleRow& row) {
-    return row.cause == Cause::kNone && row.idle == IdleClass::kAfterSync;
-  });
-  Finding finding;
-  add_numbers(finding, report, rows);
-  if (finding.share < kSyncShare) return std::nullopt;
-  const Per per(report);
-  std::uint64_t count = 0, host_ns = 0;
-  std::vector<const WaitRow*> waits;
-  for (const WaitRow& row : report.summary.waits) {
-    count += row.count;
-    host_ns += row.host_ns;
-    if (row.idle_after_ns > 0) waits.push_back(&row);
-  }
-  std::stable_sort(waits.begin(), waits.end(), [](const WaitRow* a, const WaitRow* b) {
-    return a->idle_after_ns > b->idle_after_ns;
-  });
-  std::string lines;
-  for (const WaitRow* row : waits) {
-    if (!row->line.known()) continue;
-    if (finding.where.empty()) {
-      set_line(finding, row->line);
-    }
-    if (static_cast<double>(row->idle_after_ns) >=
-        kLeastDoing * static_cast<double>(finding.total_ns)) {
-      finding.lines.push_back(row->line);
-    }
-    if (lines.size() > 200) break;
-    lines += fmt::format("{}{} {} x {}{} ({:.1f} ms idle)", lines.empty() ? "" : ", ",
-                         to_text(row->line), count_text(per.count_of(row->count)), row->call,
-                         per.word, per.ms_of(row->idle_after_ns));
-  }
-  finding.id = "synchronisation";
-  finding.title = "The host waits for the GPU, then the GPU for the host";
-  finding.evidence = fmt::format(
-      "Idle {} behind waits that let the GPU run dry. The host waits {} times{}, "
-      "{:.2f} ms in all.{}",
-      cost_text(finding, report), count_text(per.count_of(count)), per.word, per.ms_of(host_ns),
-      lines.empty() ? "" : " By line: " + lines + ".");
-  finding.cure =
-      "Read results less often: keep losses and counts on the GPU (.detach()), call .item(), "
-      ".cpu(), print or a Python `if` on a tensor every N steps only; no torch.cuda.synchronize() "
-      "in the loop.";
-  return finding;
-}
-
-std::optional<Finding> pageable_copies(const ProcessReport& report) {
-  Finding finding;
-  const Per per(report);
-  std::uint64_t bytes = 0, count = 0, dearest = 0;
-  std::string directions;
-  for (const CopyRow& row : report.summary.copies) {
-    if (row.host_kind != recording::MemoryKind::kPageable || row.large_count == 0) continue;
-    bytes += row.large_bytes;
-    count += row.large_count;
-    finding.total_ns += row.large_idle_ns;
-    if (finding.before.file.empty() || row.large_idle_ns > dearest) {
-      dearest = row.large_idle_ns;
-      finding.before = row.line;
-    }
-    const std::string direction(direction_name(row.direction));
-    if (directions.find(direction) == std::string::npos) {
-      directions += (directions.empty() ? "" : " and ") + direction;
-    }
-  }
-  finding.share = report.share(finding.total_ns);
-  if (count == 0 || (finding.share < kPageableShare &&
-                     per.count_of(bytes) < static_cast<double>(kPageableBytes))) {
-    return std::nullopt;
-  }
-  finding.id = "pageable_copies";
-  finding.title = "Copies from or to pageable memory block the host";
-  finding.where = to_text(finding.before);
-  finding.evidence = fmt::format(
-      "{} {} copies{}, {:.1f} MB, from or to pageable memory hold the host for {:.2f} ms ({:.1f} "
-      "%) "
-      "while no kernel runs; \"async\" does not help with pageable memory.",
-      count_text(per.count_of(count)), directions, per.word, per.count_of(bytes) / 1e6,
-      per.ms_of(finding.total_ns), percent(finding.share));
-  finding.cure =
-      "Use pinned memory: DataLoader(pin_memory=True) or tensor.pin_memory(), then "
-      ".to(device, non_blocking=True).";
-  return finding;
-}
-
-std::optional<Finding> launch_bound(const ProcessReport& report) {
-  const auto rows = rows_where(report, [](const IdleRow& row) {
-    return row.cause == Cause::kSeries ||
-           (row.cause == Cause::kNone && row.idle == IdleClass::kLaunch);
-  });
-  Finding finding;
-  add_numbers(finding, report, rows);
-  if (finding.share < kLaunchBoundShare) return std::nullopt;
-  const Per per(report);
-  const Summary& s = report.summary;
-  set_region(finding, rows);
-  finding.id = "launch_bound";
-  finding.title = "Launch-bound: kernels are shorter than what it costs to launch them";
-  finding.evidence = fmt::format(
-      "Idle {} while the host launches. {} launches{}: one each {:.1f} us (median), a kernel lasts "
-      "{:.1f} us (median).",
-      cost_text(finding, report), count_text(per.count_of(s.launches)), per.word,
-      static_cast<double>(s.median_launch_gap_ns) / 1e3,
-      static_cast<double>(s.median_kernel_ns) / 1e3);
-  finding.cure =
-      "Launch less: CUDA graphs or torch.compile(mode=\"reduce-overhead\"), fused optimizers "
-      "(fused=True, foreach=True), larger batches.";
-  return finding;
-}
-
-std::optional<Finding> allocation_churn(const ProcessReport& report) {
-  const Allocations& a = report.summary.allocations;
-  const Per per(report);
-  const std::uint64_t count = a.device_allocs + a.device_frees;
-  const double share = report.share(a.host_ns);
-  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep)) {
-    return std::nullopt;
-  }
-  if (share < kAllocationShare && a.failed == 0) return std::nullopt;
-  Finding finding;
-  finding.id = "allocation_churn";
-  finding.title = "Memory is allocated and freed in every step";
-  if (!report.has_steps()) finding.title = "Allocating and freeing memory takes time";
-  finding.total_ns = a.idle_ns;
-  finding.share = report.share(a.idle_ns);
-  set_line(finding, a.line);
-  finding.evidence = fmt::format(
-      "{} cudaMalloc, {} cudaFree{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
-      "ms of that.",
-      count_text(per.count_of(a.device_allocs)), count_text(per.count_of(a.device_frees)), per.word,
-      per.ms_of(a.host_ns), percent(share), per.ms_of(a.idle_ns));
-  if (a.failed) finding.evidence += fmt::format(" {} allocations failed.", a.failed);
-  finding.cure =
-      "Keep memory: no torch.cuda.empty_cache() in the loop, constant shapes, "
-      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; if allocations fail and are retried, use "
-      "less memory.";
-  return finding;
-}
-
-std::optional<Finding> pinning_churn(const ProcessReport& report) {
-  const Allocations& a = report.summary.allocations;
-  const Per per(report);
-  const std::uint64_t count = a.host_allocs + a.host_frees;
-  const double share = report.share(a.pinned_host_ns);
-  if (count == 0 || (report.has_steps() && per.count_of(count) < kAllocationsPerStep) ||
-      share < kAllocationShare) {
-    return std::nullopt;
-  }
-  Finding finding;
-  finding.id = "pinning_churn";
-  finding.title = report.has_steps() ? "Host memory is pinned and released in every step"
-                                     : "Pinning host memory takes time";
-  finding.total_ns = a.pinned_idle_ns;
-  finding.share = report.share(a.pinned_idle_ns);
-  set_line(finding, a.pinned_line);
-  finding.evidence = fmt::format(
-      "{} pinnings, {} releases{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
-      "ms of that.",
-      count_text(per.count_of(a.host_allocs)), count_text(per.count_of(a.host_frees)), per.word,
-      per.ms_of(a.pinned_host_ns), percent(share), per.ms_of(a.pinned_idle_ns));
-  finding.cure =
-      "Pin once: one buffer from before the loop that is used again, or "
-      "DataLoader(pin_memory=True), which pins in a thread of its own and keeps the memory.";
-  return finding;
-}
-
-std::optional<Finding> small_copies(const ProcessReport& report) {
-  const SmallCopies& c = report.summary.small_copies;
-  const Per per(report);
-  if (c.count == 0 || (report.has_steps() && per.count_of(c.count) < kSmallCopiesPerStep) ||
-      report.share(c.idle_ns) < kSmallCopiesShare) {
-    return std::nullopt;
-  }
-  Finding finding;
-  finding.id = "small_copies";
-  finding.title = "Many small copies to the GPU, where one would do";
-  finding.total_ns = c.idle_ns;
-  finding.share = report.share(c.idle_ns);
-  set_line(finding, c.line);
-  finding.evidence = fmt::format(
-      "{} copies{} of {:.1f} kB on average take the host {:.2f} ms ({:.1f} %) while no kernel runs: "
-      "{:.1f} us each, with what the framework does for it.",
-      count_text(per.count_of(c.count)), per.word,
-      static_cast<double>(c.bytes) / static_cast<double>(c.count) / 1e3, per.ms_of(c.idle_ns),
-      percent(finding.share), static_cast<double>(c.idle_ns) / static_cast<double>(c.count) / 1e3);
-  finding.cure =
-      "Put them into one tensor on the host (torch.cat, torch.stack, a collate function), copy that, "
-      "and split it on the GPU.";
-  return finding;
-}
-
-// Of work that the steps launched, wherever it ran. A host that runs ahead launches more in a step's
-// time than the device does in it.
-double share_of_work(const ProcessReport& report, std::uint64_t ns) {
-  std::uint64_t work = report.summary.kernel_ns;
-  for (const CopyRow& row : report.summary.copies) work += row.device_ns;
-  const std::uint64_t whole = std::max(report.wall_ns, work);
-  return whole == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(whole);
-}
-
-std::optional<Finding> device_copies(const ProcessReport& report) {
-  const Concurrency& c = report.summary.concurrency;
-  Finding finding;
-  finding.total_ns = c.device_copy_ns;
-  finding.share = share_of_work(report, c.device_copy_ns);
-  if (finding.share < kDeviceCopyShare) return std::nullopt;
-  const Per per(report);
-  finding.id = "device_copies";
-  finding.title = "The GPU copies its own memory: clones, or layouts that change";
-  set_line(finding, c.device_copy_line);
-  finding.evidence = fmt::format(
-      "{} copies within the device{} take {:.2f} ms of it ({:.1f} %), layout changes "
-      "(.contiguous()) among them.",
-      count_text(per.count_of(c.device_copies)), per.word, per.ms_of(c.device_copy_ns),
-      percent(finding.share));
-  finding.cure =
-      "No .clone() of what is not changed; one memory layout throughout (channels_last for "
-      "convolutions), so that no .contiguous() copies.";
-  return finding;
-}
-
-// What samples, stacks or copies tell of the host while the GPU idles: one finding for each cause.
-struct CauseText {
-  Cause cause;
-  const char* id;
-  const char* title;
-  const char* evidence;
-  const char* cure;
-};
-constexpr CauseText kCauseTexts[] = {
-    {Cause::kCheckpoint, "checkpoint", "The GPU waits while the program saves its state",
-     "with the host in torch.save or the like, or right behind a call from there",
-     "Save less often, or save a copy from a thread (torch.distributed.checkpoint.async_save), and to "
-     "a fast local disk first."},
-    {Cause::kLogging, "logging", "The GPU waits while the program logs or prints",
-     "with the host in a logging library or formatting a tensor, or right behind a call from there",
-     "Log every N steps; keep values on the GPU until then (.detach()); let a queue write "
-     "(logging.handlers.QueueHandler)."},
-    {Cause::kEvaluation, "evaluation", "The GPU waits during evaluation",
-     "with the host in a function that is called as evaluations are",
-     "Evaluate less often; compute metrics on the GPU and read them once at the end."},
-    {Cause::kCpuPart, "cpu_part_of_model", "A part of the model runs on the CPU",
-     "between a copy of results to the host and a copy back, in mid-step",
-     "Move that part to the GPU; if an operator has no GPU form, put it at one end of the model."},
-    {Cause::kCollective, "collective_wait", "The GPU waits for other ranks",
-     "with the host in a collective of torch.distributed",
-     "Find the slowest rank (record all ranks into one directory), or use NCCL, which does not wait "
-     "on the host."},
-    {Cause::kInterpreter, "gil_contention", "Another Python thread holds the interpreter's lock",
-     "with the launching thread waiting for the lock (GIL); which thread holds it is not recorded",
-     "Move that thread's work to another process, or into code that releases the lock (numpy, native "
-     "code)."},
-    {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
-     "with the host in a garbage collection",
-     "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection every "
-     "N steps; a larger gc.set_threshold() where many objects are made."},
-};
-
-// … those with numbers of the host's besides.
-constexpr CauseText kNoProcessorText = {
-    Cause::kNoProcessor, "no_processor", "The launching thread is ready but has no processor",
-    "with the launching thread waiting for a processor",
-    "Run fewer busy threads and processes than there are processors: fewer DataLoader workers, "
-    "torch.set_num_threads(1) in each; or ask for more processors."};
-constexpr CauseText kQuotaText = {
-    Cause::kQuota, "cpu_quota", "The process has used up its quota of processor time",
-    "with all of it stopped until the next period of the quota",
-    "Ask for more processors (a pod's limits.cpu, docker --cpus, the job's CPUs), or run fewer "
-    "busy threads: OMP_NUM_THREADS and DataLoader(num_workers=…) from the quota, not from "
-    "os.cpu_count()."};
-constexpr CauseText kPageFaultText = {
-    Cause::kPageFault, "page_faults", "The GPU waits while memory is read from a disk (page faults)",
-    "with the host waiting for pages that were not in memory",
-    "Read ahead in a thread or in DataLoader workers, or read the file with read() in large "
-    "pieces; keep in memory what is used again (madvise WILLNEED, a copy in RAM)."};
-constexpr CauseText kSwappingText = {
-    Cause::kPageFault, "swapping", "The GPU waits while memory is swapped in",
-    "with the host waiting for pages that had been swapped out",
-    "Use less memory (fewer workers, smaller caches), or ask for more; mlock or MAP_LOCKED for "
-    "what each step needs."};
-
-// Where collections that Python began by itself were met: no call of the program tells.
-void add_collections(Finding& finding, const ProcessReport& report) {
-  std::map<std::string, std::uint64_t> by_line;
-  std::uint64_t looks = 0;
-  for (const GapRow& row : report.gaps.rows) {
-    if (row.kind != GapKind::kCollector) continue;
-    looks += row.looks;
-    if (row.line.known()) by_line[to_text(row.line)] += row.looks;
-  }
-  if (by_line.empty()) return;
-  const auto most = std::max_element(by_line.begin(), by_line.end(), [](const auto& a, const auto& b) {
-    return a.second < b.second;
-  });
-  finding.evidence += fmt::format(" The interpreter was collecting at {} looks, {:.0f} % of them at {}.",
-                                  looks,
-                                  percent(static_cast<double>(most->second) / static_cast<double>(looks)),
-                                  most->first);
-}
-
-std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& text) {
-  auto rows = rows_where(report, [&](const IdleRow& row) { return row.cause == text.cause; });
-  Finding finding;
-  add_numbers(finding, report, rows);
-  if (finding.share < kCauseShare) return std::nullopt;
-  // A region says more than the line of a wait before it.
-  std::stable_partition(rows.begin(), rows.end(), [](const IdleRow* row) { return row->outside; });
-  set_region(finding, rows);
-  finding.id = text.id;
-  finding.title = text.title;
-  finding.evidence = fmt::format("Idle {:.1f} ms in all ({:.1f} %)", ms(finding.total_ns),
-                                 percent(finding.share));
-  if (report.has_steps()) {
-    finding.evidence += fmt::format(", in {} of {} steps, up to {:.1f} ms in one", finding.steps,
-                                    report.steps.size(), finding.ms_of_step.maximum);
-  }
-  finding.evidence += fmt::format(", {}.", text.evidence);
-  add_doing(finding, report, [&](const GapRow& row) { return row.cause == text.cause; });
-  if (text.cause == Cause::kCollection) add_collections(finding, report);
-  finding.cure = text.cure;
-  return finding;
-}
-
-// A line that the launching thread was at while it waited for memory.
-void add_cause_line(Finding& finding, const ProcessReport& report) {
-  for (const GapRow& row : report.gaps.rows) {  // longest first
-    if (row.kind != GapKind::kPageFault || !row.line.known()) continue;
-    const std::string line = to_text(row.line);
-    finding.where = line + (finding.where.empty() ? "" : ", " + finding.where);
-    return;
-  }
 }
 
 std::string processors_text(const recording::HostOffer& h) {
@@ -1480,7 +1077,7 @@ std::optional<Finding> blocked_calls(const ProcessReport& report) {
   // Where allocation explains it, another finding has said so.
   const Allocations& a = report.summary.allocations;
   if ((a.idle_ns + a.pinned_idle_ns) * 2 > finding.total_ns &&
-      (allocation_churn(report) || pinning_churn(report))) {
+      (memory_full(report) || allocation_churn(report) || pinning_churn(report))) {
     return std::nullopt;
   }
   set_region(finding, rows);
@@ -1517,8 +1114,37 @@ bool copies_fill_busy_time(const ProcessReport& report) {
   return (report.kernel_busy_ns + report.earlier_busy_ns) * 2 < report.busy_ns;
 }
 
+std::optional<Finding> offloading(const ProcessReport& report) {
+  const Offloads& o = report.summary.offloads;
+  const Per per(report);
+  Finding finding;
+  finding.total_ns = o.alone_ns;
+  finding.share = share_of_work(report, o.alone_ns);
+  if (!report.has_steps() || per.count_of(o.count) < kOffloadsPerStep ||
+      finding.share < kOffloadShare) {
+    return std::nullopt;
+  }
+  finding.id = "offloading";
+  finding.title = "Tensors go to the host and back within a step";
+  set_line(finding, o.line);
+  finding.evidence = fmt::format(
+      "{} per step, {:.1f} MB, go to memory of the host and are copied back from there. While no kernel runs "
+      "the GPU copies them for {:.2f} ms ({:.1f} %).",
+      count_text(per.count_of(o.count)), per.count_of(o.bytes) / 1e6, per.ms_of(o.alone_ns),
+      percent(finding.share));
+  finding.cure =
+      "Keep on the GPU what fits; compute again what does not (torch.utils.checkpoint); else copy on a "
+      "stream of its own from and to pinned memory while kernels run.";
+  return finding;
+}
+
 std::optional<Finding> copy_bound(const ProcessReport& report) {
   if (report.share(report.busy_ns) < kBusyShare || !copies_fill_busy_time(report)) {
+    return std::nullopt;
+  }
+  // Those that come back have been told.
+  if (report.summary.offloads.alone_ns * 2 > report.busy_ns - report.kernel_busy_ns &&
+      offloading(report)) {
     return std::nullopt;
   }
   const CopyRow* most = nullptr;
@@ -1561,6 +1187,8 @@ std::optional<Finding> copies_not_overlapped(const ProcessReport& report) {
   if (finding.share < kCopyAloneShare || report.kernel_busy_ns == 0 || copy_bound(report)) {
     return std::nullopt;
   }
+  // Those that come back have been told.
+  if (report.summary.offloads.alone_ns > c.copy_alone_ns && offloading(report)) return std::nullopt;
   const Per per(report);
   finding.id = "copies_not_overlapped";
   finding.title = "Asynchronous copies do not overlap with kernels";
@@ -1634,6 +1262,35 @@ std::optional<Finding> gpu_busy(const ProcessReport& report) {
   return finding;
 }
 
+// Where the GPU is what takes the time, and most of it could be taken by its tensor cores.
+std::optional<Finding> single_precision(const ProcessReport& report) {
+  const Summary& s = report.summary;
+  if (!gpu_busy(report) || !has_tensor_cores(report.compute_major, report.device_name)) {
+    return std::nullopt;
+  }
+  Finding finding;
+  finding.total_ns = s.single_precision_ns;
+  finding.share = share_of_work(report, s.single_precision_ns);
+  if (finding.share < kSinglePrecisionShare) return std::nullopt;
+  const Per per(report);
+  finding.id = "amp";
+  finding.problem = false;
+  finding.title = "Products in single precision leave the tensor cores idle";
+  set_line(finding, s.single_precision_line);
+  finding.evidence = fmt::format(
+      "Kernels of this kind take {:.2f} ms{} ({:.1f} %), most of it {}.",
+      per.ms_of(s.single_precision_ns), per.word, percent(finding.share),
+      shorten(s.single_precision_kernel, 60, true));
+  finding.cure =
+      report.compute_major >= 8
+          ? "If the model bears it: torch.autocast(\"cuda\", dtype=torch.bfloat16), or TF32 "
+            "(torch.set_float32_matmul_precision(\"high\"), "
+            "torch.backends.cudnn.allow_tf32)."
+          : "If the model bears it: torch.autocast(\"cuda\", dtype=torch.float16) with a "
+            "torch.amp.GradScaler.";
+  return finding;
+}
+
 // All that can be said without device times.
 std::optional<Finding> host_outside(const ProcessReport& report) {
   if (report.has_device_times()) return std::nullopt;
@@ -1658,7 +1315,7 @@ struct Rule {
   bool needs_device_times;
   std::optional<Finding> (*find)(const ProcessReport&);
 };
-static_assert(std::size(kCauseTexts) == 7);
+static_assert(std::size(kCauseTexts) == 8);
 constexpr Rule kRules[] = {
     {kCauseTexts[0].id, true, cause_finding<0>},
     {kCauseTexts[1].id, true, cause_finding<1>},
@@ -1667,6 +1324,7 @@ constexpr Rule kRules[] = {
     {kCauseTexts[4].id, true, cause_finding<4>},
     {kCauseTexts[5].id, true, cause_finding<5>},
     {kCauseTexts[6].id, true, cause_finding<6>},
+    {kCauseTexts[7].id, true, cause_finding<7>},
     {kNoProcessorText.id, true, no_processor},
     {kQuotaText.id, true, cpu_quota},
     {kPageFaultText.id, true, page_faults},
@@ -1677,15 +1335,18 @@ constexpr Rule kRules[] = {
     {"pageable_copies", true, pageable_copies},
     {"launch_bound", true, launch_bound},
     {"small_copies", true, small_copies},
+    {"memory_full", true, memory_full},
     {"allocation_churn", true, allocation_churn},
     {"pinning_churn", true, pinning_churn},
     {"blocked_calls", true, blocked_calls},
     {"host_elsewhere", true, host_elsewhere},
     {"copy_bound", true, copy_bound},
+    {"offloading", true, offloading},
     {"copies_not_overlapped", true, copies_not_overlapped},
     {"device_copies", true, device_copies},
     {"serial_streams", true, serial_streams},
     {"gpu_busy", true, gpu_busy},
+    {"amp", true, single_precision},
     {"unknown", true, unknown_time},
     {"host_outside", false, host_outside},
 };
@@ -1697,7 +1358,10 @@ std::vector<Finding> find_all(const ProcessReport& report) {
   if (report.wall_ns == 0) return findings;
   for (const Rule& rule : kRules) {
     if (rule.needs_device_times && !report.has_device_times()) continue;
-    if (auto finding = rule.find(report)) findings.push_back(std::move(*finding));
+    auto finding = rule.find(report);
+    if (finding && (!finding->problem || finding->share >= kLeastShare)) {
+      findings.push_back(std::move(*finding));
+    }
   }
   std::stable_sort(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
     return std::pair(a.problem, a.total_ns) > std::pair(b.problem, b.total_ns);

@@ -114,7 +114,7 @@ void TimelinePayload::add_steps() {
     Event event;
     event.begin_ns = step.begin_ns;
     event.end_ns = step.end_ns;
-    event.name = name_of(EventKind::kStep, selection_.mode == StepMode::kSteps
+    event.name = name_of(EventKind::kStep, selection_.mode != StepMode::kWholeSpan
                                                ? fmt::format("step {}", step.number)
                                                : "everything recorded");
     place({LaneKind::kSteps, 0, 0}, event);

@@ -201,7 +201,7 @@ void add_text(std::string& out, Process& process, const CostTableOptions& option
   const std::size_t steps = process.judged.selection.steps.size();
   std::string second = r.rank >= 0 ? fmt::format("rank {}, ", r.rank) : "";
   second += fmt::format("pid {} on {}: {} of {} ms", r.pid, printable(r.host),
-                        process.judged.selection.mode == StepMode::kSteps
+                        process.judged.selection.mode != StepMode::kWholeSpan
                             ? fmt::format("{} steps", steps)
                             : std::string("no steps, the whole time"),
                         milliseconds(table.wall_ns));
@@ -289,7 +289,7 @@ Json json(Process& process, const CostTableOptions& options) {
               {"rank", r.rank},
               {"host", r.host},
               {"command", joined(r.command_line)},
-              {"steps", process.judged.selection.mode == StepMode::kSteps
+              {"steps", process.judged.selection.mode != StepMode::kWholeSpan
                             ? process.judged.selection.steps.size()
                             : 0},
               {"wall_ms", ms(table.wall_ns)},

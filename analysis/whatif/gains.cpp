@@ -61,6 +61,7 @@ struct Cure {
 constexpr Cure kCures[] = {
     {"synchronisation", "no-sync:{}"},  {"pageable_copies", "pinned"},
     {"launch_bound", "launches*0.1"},   {"allocation_churn", "alloc*0"},
+    {"memory_full", "alloc*0"},
     {"pinning_churn", "alloc*0"},       {"copy_bound", "prefetch"},
     {"copies_not_overlapped", "prefetch"}, {"small_copies", "packed-copies"},
     {"checkpoint", "host:{}*0"},        {"logging", "host:{}*0"},
@@ -73,7 +74,8 @@ constexpr Cure kCures[] = {
 std::string change_for(const Finding& finding, const ProcessReport& report, unsigned processors) {
   if (finding.id == "data_starvation") {
     // How many workers there are already is not known; and a rank that waits for others gains nothing.
-    if (waits_for_workers(report) || waits_for_ranks(report)) return {};
+    // Nor whether anything but a loader's batches can be prepared ahead.
+    if (!report.has_loader || waits_for_workers(report) || waits_for_ranks(report)) return {};
     return fmt::format("workers={}", std::clamp(processors, 1u, kMaxSuggestedWorkers));
   }
   for (const Cure& cure : kCures) {

@@ -32,7 +32,7 @@ Study::Study(const Recording& recording, const Timeline& timeline, StepMode mode
     : processors_(processors) {
   head_.pid = recording.pid;
   head_.rank = recording.rank;
-  if (mode != StepMode::kSteps) {
+  if (mode == StepMode::kWholeSpan) {
     head_.error = "no steps were seen: nothing to predict from";
     return;
   }

@@ -132,6 +132,10 @@ class Run:
         elif cost == "copies_alone":
             copies = truth.merge([(o.start_ns, o.end_ns) for o in operations if o.copy_kind == "HtoD"])
             lost = without(copies, kernels)
+        elif cost == "both_ways_alone":
+            copies = truth.merge([(o.start_ns, o.end_ns) for o in operations
+                                  if o.copy_kind in ("HtoD", "DtoH") and o.bytes >= 1 << 20])
+            lost = without(copies, kernels)
         elif cost == "device_copies":
             lost = [(o.start_ns, o.end_ns) for o in operations
                     if o.copy_kind == "DtoD" or "direct_copy_kernel" in o.name]

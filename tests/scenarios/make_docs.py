@@ -32,8 +32,8 @@ gpubusy {schedule} gpubusy-sim --set {queue} python examples/NAME.py
 gpubusy {schedule} gpubusy-sim --set {queue} python examples/NAME.py --cured
 ```
 
-The simulated device's speed is set for each (`--set`), so that the mistake costs a good part of the step;
-on a GPU leave out `gpubusy-sim` and its options. [examples/train.py](../examples/train.py) is the demo.
+The simulated device's speed is set for each (`--set`), so that the mistake costs a good part of the step
+(with its default speed kernels take 5 µs, and launching them is what costs most); on a GPU leave out `gpubusy-sim` and its options. [examples/train.py](../examples/train.py) is the demo.
 
 | example | first finding | step, ms | cured |
 |---|---|---|---|

@@ -105,6 +105,29 @@ TEST(AnalysisTimeline, ABacklogFromBeforeTheRecordingIsBusy) {
                                    {12'105'000, 12'200'000}}));
 }
 
+TEST(AnalysisTimeline, AStreamThatWaitsForAnotherIsNoBacklog) {
+  // Behind a pause, a second stream's first work is asked for early and begins when the work of the
+  // first has ended: it waited for an event, and the device was idle before that work.
+  RecordingBuilder b;
+  const std::uint32_t kernel = b.kernel("k");
+  b.recording_edge(1'000, true);
+  b.device_time(b.launch(1'100, 1'200, kernel), 500'000, 600'000);
+  b.recording_edge(700'000, false);
+  b.recording_edge(2'000'000, true);
+  b.device_time(b.launch(5'000'000, 5'001'000, kernel), 5'005'000, 9'000'000);
+  CallOptions second;
+  second.stream = 13;
+  b.device_time(b.launch(5'100'000, 5'101'000, kernel, second), 9'004'000, 9'100'000, second);
+  // Decoy: a third one, behind nothing that was recorded.
+  CallOptions third;
+  third.stream = 14;
+  const Timeline before = build_timeline(b.read());
+  EXPECT_TRUE(before.devices.at(0).earlier.empty());
+  b.device_time(b.launch(5'200'000, 5'201'000, kernel, third), 11'000'000, 11'100'000, third);
+  const Timeline t = build_timeline(b.read());
+  EXPECT_EQ(t.devices.at(0).earlier, (std::vector<Interval>{{2'000'000, 11'000'000}}));
+}
+
 TEST(AnalysisTimeline, SaysWhyWorkHasNoTime) {
   RecordingBuilder b;
   const std::uint32_t kernel = b.kernel("k");

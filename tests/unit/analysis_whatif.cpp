@@ -395,6 +395,7 @@ TEST(WhatIf, WhatCannotBePredictedIsSaid) {
 
 TEST(WhatIf, ChangesFollowFromFindings) {
   ProcessReport report;
+  report.has_loader = true;
   const auto add = [&](const char* id, int line) {
     Finding f;
     f.id = id;
@@ -412,6 +413,9 @@ TEST(WhatIf, ChangesFollowFromFindings) {
   for (const Change& change : standard_changes(report, 4)) texts.push_back(change.text);
   EXPECT_THAT(texts, ElementsAre("workers=4", "no-sync:train.py:60", "pinned", "launches*0.1",
                                  "alloc*0", "host:train.py:63*0"));
+  // What no loader makes, no worker of one can make ahead.
+  report.has_loader = false;
+  EXPECT_EQ(change_for(report.findings[0], report, 4), "");
 }
 
 TEST(WhatIf, AReportHoldsWhatWouldBePredictedOfIt) {
