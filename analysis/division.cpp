@@ -116,7 +116,6 @@ constexpr OfLook kOfLook[] = {
     {GapKind::kAutograd, Part::kLoading, Part::kHostRuns},
     {GapKind::kLock, Part::kLoading, Part::kLock},
     {GapKind::kSleep, Part::kLoading, Part::kSleep},
-    {GapKind::kWaited, Part::kLoading, Part::kUnknown},
     {GapKind::kPageFault, Part::kMemory, Part::kMemory},
     {GapKind::kFileRead, Part::kStorage, Part::kFiles},
     {GapKind::kFileWrite, Part::kLoading, Part::kFiles},

@@ -294,7 +294,10 @@ bool waits_for_memory(const GapSample& look) {
   if (look.state != 'R' || (look.flags & recording::kGapInSystemCall) != 0) return false;
   const std::uint64_t time = look.time_ns - look.since_ns;
   const std::uint64_t off = time - std::min(time, look.run_ns);
-  return look.major_faults > 0 && off * 2 > time && off <= look.major_faults * kLongestFaultNs;
+  // Ready for nearly all of it: a processor is what was missing, fault or not.
+  const std::uint64_t blocked = off - std::min(off, look.wait_ns);
+  return look.major_faults > 0 && off * 2 > time && blocked * 4 > off &&
+         off <= look.major_faults * kLongestFaultNs;
 }
 
 bool is_collecting(const GapSample& look, const GapSample* own) {
@@ -330,9 +333,6 @@ GapKind kind_of(const GapSample& look, const GapSample* own, const std::vector<S
   }
   if ((look.flags & recording::kGapInSystemCall) != 0) return kind_in_call(look, frames);
   if (look.state != 'R') return GapKind::kOther;
-  // It runs now; for most of the time since the last look it did not, nor was it ready to.
-  const std::uint64_t awake = look.run_ns + look.wait_ns;
-  if (awake > 0 && awake * 2 < look.time_ns - look.since_ns) return GapKind::kWaited;
   return lacks_processor(look) ? GapKind::kNoProcessor : GapKind::kRuns;
 }
 
@@ -389,8 +389,6 @@ const char* gap_title(GapKind kind) {
       return "waits for a lock";
     case GapKind::kSleep:
       return "sleeps";
-    case GapKind::kWaited:
-      return "waits";
     case GapKind::kPageFault:
       return "waits for memory (page fault)";
     case GapKind::kFileRead:
@@ -433,8 +431,6 @@ const char* gap_id(GapKind kind) {
       return "lock";
     case GapKind::kSleep:
       return "sleep";
-    case GapKind::kWaited:
-      return "waits";
     case GapKind::kPageFault:
       return "page_fault";
     case GapKind::kFileRead:

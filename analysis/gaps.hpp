@@ -27,7 +27,6 @@ enum class GapKind : std::uint8_t {
   kAutograd,     // in backward(), for the threads of autograd that run it
   kLock,         // waits for another thread
   kSleep,
-  kWaited,  // it runs as it is looked at, and was blocked for most of the time before
   kPageFault,  // waits for memory to be brought in
   kFileRead,
   kFileWrite,

@@ -245,7 +245,6 @@ Loading loading_of(GapKind kind, char state, bool idle) {
     case GapKind::kChild:
       return Loading::kChild;
     case GapKind::kNotSeen:
-    case GapKind::kWaited:
     case GapKind::kOther:
       break;
   }

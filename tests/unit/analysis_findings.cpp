@@ -130,7 +130,7 @@ ProcessReport late_input(const char* library, const char* function) {
 TEST(AnalysisFindings, ALoaderIsAdvisedWhereOneIsSeen) {
   const ProcessReport with =
       late_input("/v/site-packages/torch/utils/data/_utils/fetch.py", "_MapDatasetFetcher.fetch");
-  EXPECT_THAT(finding(with, "data_starvation").cure, HasSubstr("DataLoader(num_workers"));
+  EXPECT_THAT(finding(with, "data_starvation").cure, HasSubstr("DataLoader workers (num_workers="));
   EXPECT_THAT(finding(with, "data_starvation").gain.change, HasSubstr("workers="));
 
   const ProcessReport without = late_input(nullptr, nullptr);

@@ -75,12 +75,6 @@ TEST(Gaps, KindOfALook) {
   runs.run_ns = 2 * kMs;
   runs.wait_ns = 3 * kMs;
   EXPECT_EQ(kind_of(runs, {}, {}), GapKind::kNoProcessor);
-  // Runs as it is looked at, and slept for most of the time before.
-  GapSample woken = runs;
-  woken.time_ns = 20 * kMs;
-  EXPECT_EQ(kind_of(woken, {}, {}), GapKind::kWaited);
-  woken.since_ns = 12 * kMs;
-  EXPECT_EQ(kind_of(woken, {}, {}), GapKind::kNoProcessor);
   GapSample fault{};
   fault.state = 'D';
   fault.flags = recording::kGapOutside;
