@@ -44,7 +44,7 @@ std::optional<Step> whole_span(const Recording& recording, const Timeline& timel
     if (!wants_work) continue;
     const auto [from, to] = timeline.ops_of(i);
     timed = timed || from != to;
-    if (from == to) last = std::max(last, calls[i].end_ns);
+    last = std::max(last, calls[i].end_ns);  // short work can be over, or have no time
     for (std::size_t op = from; op < to; ++op) {
       last = std::max(last, timeline.ops[timeline.ops_by_call[op]].end_ns);
     }
