@@ -296,7 +296,8 @@ bool waits_for_memory(const GapSample& look) {
   const std::uint64_t off = time - std::min(time, look.run_ns);
   // Ready for nearly all of it: a processor is what was missing, fault or not.
   const std::uint64_t blocked = off - std::min(off, look.wait_ns);
-  return look.major_faults > 0 && off * 2 > time && blocked * 4 > off &&
+  const std::uint64_t in_faults = off + look.major_faults * kFaultRunNs;
+  return look.major_faults > 0 && in_faults * 2 > time && blocked * 4 > off &&
          off <= look.major_faults * kLongestFaultNs;
 }
 

@@ -271,6 +271,20 @@ TEST(AnalysisHost, PageFaultsOfAThreadThatRunsWhenItIsSeen) {
   EXPECT_THAT(ids(r), Contains("page_faults"));
 }
 
+// A fast disk: half of each fault is what the kernel does for it on the thread's processor. The first
+// look at a thread that runs has no counts yet, and tells nothing of the time before it.
+TEST(AnalysisHost, PageFaultsOfAFastDisk) {
+  const ProcessReport r = report_of(record(looks([](std::uint64_t ms) {
+    GapOptions o;
+    o.state = 'R';
+    o.run_ns = ms == 1 ? 0 : 520 * kUs;
+    o.major_faults = ms == 1 ? 0 : 20;
+    return o;
+  })));
+  ASSERT_THAT(ids(r), ElementsAre("page_faults"));
+  EXPECT_NEAR(static_cast<double>(r.findings[0].total_ns), kSteps * 10.0 * kMs, kSteps * 0.1 * kMs);
+}
+
 // One fault does not explain that it waits for a processor for so long.
 TEST(AnalysisHost, AFaultBesideALongWaitForAProcessor) {
   const ProcessReport r = report_of(record(looks([](std::uint64_t ms) {
