@@ -526,6 +526,8 @@ std::string render_json(const SessionReport& report) {
     out["driver_loaded_without_calls"].push_back({{"pid", u.pid}, {"command", u.command}});
   }
   out["skipped"] = report.skipped;
+  out["nothing_recorded"] =
+      report.nothing_recorded.empty() ? Json() : Json(report.nothing_recorded);
   out["processes"] = Json::array();
   for (const ProcessReport& p : report.processes) out["processes"].push_back(json(p));
   for (const ProcessReport& p : report.silent) out["processes"].push_back(json(p));

@@ -139,6 +139,7 @@ struct SessionReport {
   std::uint64_t helpers = 0;             // processes without one
   std::vector<ProcessReport> silent;  // of the helpers, those shown because there is nothing else
   std::vector<std::string> skipped;   // files that could not be read, and why
+  std::string nothing_recorded;       // why; empty: something was
   // Processes without a call that had loaded the driver.
   struct Unseen {
     std::uint32_t pid;

@@ -124,14 +124,18 @@ void tell(const Run& run) {
     return;
   }
   if (!session || session->processes.empty()) {
-    say("nothing was recorded: " + why_nothing(run.line, run.check, run.check_ins));
+    const std::string why = why_nothing(run.line, run.check, run.check_ins);
+    say("nothing was recorded: " + why);
     if (session) {
       for (const recording::Error& error : session->skipped) say(error.message);
     }
     if (!later.empty()) say(later);
     if (run.report_fd >= 0) {
-      write_all(run.report_fd,
-                "nothing was recorded: " + why_nothing(run.line, run.check, run.check_ins) + "\n");
+      analysis::SessionReport nothing = session ? analysis::analyse(*session) : analysis::SessionReport{};
+      nothing.path = run.output.path;
+      nothing.nothing_recorded = why;
+      write_all(run.report_fd, run.line.json ? analysis::render_json(nothing)
+                                             : "nothing was recorded: " + why + "\n");
     }
     if (session) write_page(run, *session, analysis::analyse(*session));
     return;

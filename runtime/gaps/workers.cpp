@@ -315,9 +315,14 @@ void Workers::look(const Tools& tools, std::uint64_t now, std::uint64_t silent_s
   };
   find_forked();
   // Not at once: whoever forks may wait for the end of this thread.
-  if (next_search_ns_ == 0) next_search_ns_ = now + kFirstSearchNs;
+  if (next_search_ns_ == 0) {
+    search_period_ns_ = kFirstSearchNs;
+    next_search_ns_ = now + search_period_ns_;
+  }
   if (now >= next_search_ns_) {
-    next_search_ns_ = now + kSearchEveryNs;
+    // Soon again at first: processes that have just begun are not yet known for what they are.
+    if (search_period_ns_ < kSearchEveryNs) search_period_ns_ *= 2;
+    next_search_ns_ = now + search_period_ns_;
     find_others();
     pay();
   }

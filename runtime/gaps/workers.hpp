@@ -66,7 +66,7 @@ class Workers {
   int next_ = 0;                    // whose turn it is
   std::uint32_t births_ = 0;        // so many entries of the page were looked at
   std::uint16_t left_out_ = 0;      // no room
-  std::uint64_t next_search_ns_ = 0;
+  std::uint64_t next_search_ns_ = 0, search_period_ns_ = 0;
   std::uint64_t paid_until_ns_ = 0;  // the budget has had its share of silence until then
   std::int64_t budget_ns_ = 0;
   char text_[1024], again_[1024];

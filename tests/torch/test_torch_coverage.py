@@ -55,4 +55,6 @@ def test_import_alone_is_no_word(report, tmp_path):
     """Without a GPU, and also where the driver is there but came with a preload."""
     result, text = report("import torch")
     assert "libcuda" not in result.stderr and "libcuda" not in text
+    found = json.loads(text)
+    assert "no CUDA call was intercepted" in found["nothing_recorded"] and found["processes"] == []
     assert not list((tmp_path / "out").glob("*.gpubusy"))
