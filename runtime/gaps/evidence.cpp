@@ -138,6 +138,12 @@ bool has_user_of(std::uint32_t thread_id) noexcept {
 
 int sandbox_mode() noexcept { return static_cast<int>(syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0)); }
 
+int sandbox_mode_of(std::uint32_t thread_id) noexcept {
+  char text[4096];
+  const char* mode = status_field(thread_id, "\nSeccomp:\t", text, sizeof text);
+  return mode == nullptr ? -1 : static_cast<int>(number_at(mode));
+}
+
 Sandbox sandbox() noexcept {
   Sandbox found{sandbox_mode(), 0};
   char text[4096];

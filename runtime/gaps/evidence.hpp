@@ -47,6 +47,8 @@ struct Sandbox {
   bool operator==(const Sandbox&) const = default;
 };
 int sandbox_mode() noexcept;
+// … of that thread of this process, which makes no system call for it. Less than 0: not told.
+int sandbox_mode_of(std::uint32_t thread_id) noexcept;
 Sandbox sandbox() noexcept;
 
 struct SystemCall {

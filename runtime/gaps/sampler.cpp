@@ -355,6 +355,8 @@ void Sampler::run() noexcept {
       next_user = now + kCheckUserEveryNs;
       if (!has_user_of(static_cast<std::uint32_t>(getpid()))) break;
       if (sandbox() != g_sandbox_at_start) break;
+      const int filter = sandbox_mode_of(static_cast<std::uint32_t>(getpid()));
+      if (filter >= 0 && filter != g_sandbox_at_start.mode) host_facts::stop_asking();
     }
     // The last other thread may be gone: then this one must not be what makes the process one of
     // several threads (Python warns at fork, unshare() fails).
@@ -485,7 +487,7 @@ void start(std::uint64_t now_ns) noexcept {
   const KeepErrno keep;
   // One thread tries.
   if (!g_wanted.exchange(false, std::memory_order_acquire)) return;
-  if (sandbox() != g_sandbox_at_start) {
+  if (host_facts::has_stopped_asking() || sandbox() != g_sandbox_at_start) {
     later(Why::kSandbox, now_ns);
     return;  // it stays on
   }

@@ -28,7 +28,7 @@ constexpr std::int64_t kMostDebtNs = 20'000'000;
 // /proc is searched for processes that were not forked: each entry costs 10 us.
 constexpr std::uint64_t kSearchEveryNs = 5'000'000'000;
 constexpr std::uint64_t kFirstSearchNs = 100'000'000;
-constexpr int kMaxEntries = 1024;
+constexpr int kMostLater = 1024, kMostEarlier = 128;
 constexpr std::uint64_t kTickMs = 10;  // of times in stat, on x86-64
 
 // ---- forks -------------------------------------------------------------------------------------
@@ -67,6 +67,14 @@ std::int64_t processor_time_ns() noexcept {
   timespec t{};
   syscall(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, &t);
   return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+bool is_alive(const TaskState& task) noexcept {
+  return task.state != 0 && task.state != 'Z' && task.state != 'X';
+}
+
+void count_up(std::uint16_t& count) noexcept {
+  if (count != 0xffff) ++count;
 }
 
 bool contains(const char* text, std::size_t size, const char* word) noexcept {
@@ -113,7 +121,7 @@ void Workers::begin() noexcept {
   budget_ns_ = kFirstBudgetNs;
   paid_until_ns_ = 0;
   next_ = 0;
-  left_out_ = 0;
+  later_ = earlier_ = {};
   births_ = 0;
   for (Process& p : processes_) p = Process{};
 }
@@ -135,26 +143,45 @@ bool Workers::knows(std::uint32_t id) const noexcept {
   return false;
 }
 
-void Workers::add(std::uint32_t id) noexcept {
-  if (id == 0 || knows(id)) return;
+Workers::Process* Workers::free_place() noexcept {
+  for (Process& p : processes_) {
+    if (p.id == 0) return &p;
+  }
+  // Nobody may have looked since those of the epoch before have ended. Once: there may be hundreds
+  // for which there is no room.
+  if (swept_) return nullptr;
+  swept_ = true;
+  Process* found = nullptr;
+  for (Process& p : processes_) {
+    p.files.read(TaskFiles::kState, again_, sizeof again_);
+    if (is_alive(parse_task_state(again_))) continue;
+    drop(p);
+    found = &p;
+  }
+  return found;
+}
+
+bool Workers::add(std::uint32_t id, bool born) noexcept {
+  if (id == 0 || knows(id)) return true;
   // Before the files are opened: they stay those of one process, whoever has its id later.
   const TaskState task = state_of_process(id);
-  if (task.state == 0 || task.state == 'Z' || task.state == 'X') return;
+  if (!is_alive(task)) return true;
   const auto self = static_cast<std::uint32_t>(getpid());
-  if (task.parent == 0 || (task.parent != self && !knows(task.parent))) return;
-  for (Process& p : processes_) {
-    if (p.id != 0) continue;
-    p.id = id;
-    p.parent = task.parent;
-    p.start_ticks = task.start_ticks;
-    p.files.open_process(id);
-    const std::size_t size = command_line_of(id, text_, sizeof text_);
-    p.kind = kind_of_command(text_, size);
-    // What the fork server forks is a worker, though it has the server's command line.
-    if (p.kind == kForkServer && task.parent != self) p.kind = recording::kWorkerSpawned;
-    return;
-  }
-  ++left_out_;
+  if (task.parent == 0 || (task.parent != self && !knows(task.parent))) return true;
+  Process* const p = free_place();
+  if (p == nullptr) return false;
+  p->id = id;
+  p->parent = task.parent;
+  p->start_ticks = task.start_ticks;
+  p->files.open_process(id);
+  const std::size_t size = command_line_of(id, text_, sizeof text_);
+  // A forked process has the command line of this one, which may itself have been made so.
+  const bool inherited = born && command_line_of(self, again_, sizeof again_) == size &&
+                         memcmp(text_, again_, size) == 0;
+  p->kind = inherited ? 0 : kind_of_command(text_, size);
+  // What the fork server forks is a worker, though it has the server's command line.
+  if (p->kind == kForkServer && task.parent != self) p->kind = recording::kWorkerSpawned;
+  return true;
 }
 
 void Workers::find_forked() noexcept {
@@ -162,14 +189,15 @@ void Workers::find_forked() noexcept {
   if (births == nullptr) return;
   const std::uint32_t count = births->count.load(std::memory_order_acquire);
   if (count - births_ > kBirths) births_ = count - kBirths;
-  for (; births_ != count; ++births_) {
-    add(births->ids[births_ % kBirths].load(std::memory_order_acquire));
+  for (; births_ != count && !hidden_thread_shall_end(); ++births_) {
+    if (!add(births->ids[births_ % kBirths].load(std::memory_order_acquire), true)) {
+      count_up(later_.left_out);
+    }
   }
 }
 
-void Workers::find_others() noexcept {
-  const long list = syscall(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  if (list < 0) return;
+void Workers::search(long list, std::uint32_t first, std::uint32_t last, Part& part,
+                     int most) noexcept {
   struct Entry {  // linux_dirent64
     std::uint64_t inode, offset;
     std::uint16_t size;
@@ -177,20 +205,33 @@ void Workers::find_others() noexcept {
     char name[];
   };
   alignas(8) char buffer[4096];
-  const auto self = static_cast<std::uint32_t>(getpid());
-  int entries = 0;
-  while (entries < kMaxEntries && !hidden_thread_shall_end()) {
+  if (part.behind == 0) part = {first, 0};
+  syscall(SYS_lseek, list, 0l, SEEK_SET);
+  for (;;) {
     const long n = syscall(SYS_getdents64, list, buffer, sizeof buffer);
     if (n <= 0) break;
-    for (long at = 0; at < n && !hidden_thread_shall_end();) {
+    for (long at = 0; at < n;) {
+      if (hidden_thread_shall_end()) return;
       const auto* entry = reinterpret_cast<const Entry*>(buffer + at);
       at += entry->size;
       const std::uint32_t id = process_id_of(entry->name);
-      if (id == 0 || id == self || knows(id)) continue;
-      ++entries;
-      add(id);
+      if (id == 0 || id <= part.behind || id > last || knows(id)) continue;
+      if (--most < 0) return;
+      part.behind = id;  // /proc has them in order
+      if (!add(id, false)) count_up(part.left_out);
     }
   }
+  part.behind = 0;
+}
+
+void Workers::find_others() noexcept {
+  const long list = syscall(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (list < 0) return;
+  // A machine may have thousands, and most of them are older than what this one has made: ids begin
+  // anew after millions only.
+  const auto self = static_cast<std::uint32_t>(getpid());
+  search(list, self, ~std::uint32_t{0}, later_, kMostLater);
+  search(list, 0, self - 1, earlier_, kMostEarlier);
   syscall(SYS_close, list);
 }
 
@@ -199,9 +240,11 @@ void Workers::find_others() noexcept {
 void Workers::read_stack(const Tools& tools, Process& process) noexcept {
   process.python_stack = 0;
   process.flags &= static_cast<std::uint8_t>(~recording::kGapTorn);
-  process.kind &= static_cast<std::uint8_t>(~(recording::kWorkerForked | recording::kWorkerForbidden));
+  process.kind &= static_cast<std::uint8_t>(~recording::kWorkerForked);
   const python::Interpreter* python = python::ready_interpreter();
   if (python == nullptr || tools.codes == nullptr || configuration().python_stacks == 0) return;
+  // A refusal may be a line in the system's log: there shall be one.
+  if ((process.kind & recording::kWorkerForbidden) != 0) return;
   python::RemoteMemory& memory = tools.memory;
   memory.look_into(process.id);
   const auto note = memory.load<ForkNote>(&g_note, 0);
@@ -229,7 +272,7 @@ bool Workers::look_at(const Tools& tools, Process& p, std::uint64_t now) noexcep
     use = parse_processor_use(text_);
   if (p.files.read(TaskFiles::kState, text_, sizeof text_) == 0) return false;
   const TaskState task = parse_task_state(text_);
-  if (task.state == 0 || task.state == 'Z' || task.state == 'X') return false;
+  if (!is_alive(task)) return false;
   const bool first = p.looked_ns == 0;
   const ProcessorUse use_before = p.use;
   const TaskState task_before = p.task;
@@ -290,7 +333,8 @@ bool Workers::look_at(const Tools& tools, Process& p, std::uint64_t now) noexcep
   r.flags = p.flags;
   r.file = p.file;
   r.worker_flags = p.kind;
-  r.left_out = left_out_;
+  const unsigned left_out = unsigned{later_.left_out} + earlier_.left_out;
+  r.left_out = static_cast<std::uint16_t>(left_out < 0xffff ? left_out : 0xffff);
   memcpy(r.name, task.name, sizeof r.name);
   p.looked_ns = now;
   if (void* out = reserve_record(tools.self, sizeof r, now)) {
@@ -313,16 +357,13 @@ void Workers::look(const Tools& tools, std::uint64_t now, std::uint64_t silent_s
     if (budget_ns_ < -kMostDebtNs) budget_ns_ = -kMostDebtNs;
     spent_from = at;
   };
+  swept_ = false;
   find_forked();
+  pay();
   // Not at once: whoever forks may wait for the end of this thread.
-  if (next_search_ns_ == 0) {
-    search_period_ns_ = kFirstSearchNs;
-    next_search_ns_ = now + search_period_ns_;
-  }
+  if (next_search_ns_ == 0) next_search_ns_ = now + kFirstSearchNs;
   if (now >= next_search_ns_) {
-    // Soon again at first: processes that have just begun are not yet known for what they are.
-    if (search_period_ns_ < kSearchEveryNs) search_period_ns_ *= 2;
-    next_search_ns_ = now + search_period_ns_;
+    next_search_ns_ = now + kSearchEveryNs;
     find_others();
     pay();
   }

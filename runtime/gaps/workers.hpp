@@ -56,7 +56,16 @@ class Workers {
 
   void find_forked() noexcept;
   void find_others() noexcept;
-  void add(std::uint32_t id) noexcept;
+  // Of /proc, the processes behind that one and up to that one; a search that has to end before
+  // says where the next one goes on.
+  struct Part {
+    std::uint32_t behind = 0;     // 0: from its begin
+    std::uint16_t left_out = 0;   // no room
+  };
+  void search(long list, std::uint32_t first, std::uint32_t last, Part& part, int most) noexcept;
+  // False: there is no room. `born`: by the page.
+  bool add(std::uint32_t id, bool born) noexcept;
+  Process* free_place() noexcept;
   bool knows(std::uint32_t id) const noexcept;
   void drop(Process& process) noexcept;
   bool look_at(const Tools& tools, Process& process, std::uint64_t now_ns) noexcept;
@@ -64,9 +73,10 @@ class Workers {
 
   Process processes_[kMaxProcesses];
   int next_ = 0;                    // whose turn it is
+  bool swept_ = false;              // those that have ended were dropped, in this look
   std::uint32_t births_ = 0;        // so many entries of the page were looked at
-  std::uint16_t left_out_ = 0;      // no room
-  std::uint64_t next_search_ns_ = 0, search_period_ns_ = 0;
+  Part later_, earlier_;            // processes made later than this one, and the others
+  std::uint64_t next_search_ns_ = 0;
   std::uint64_t paid_until_ns_ = 0;  // the budget has had its share of silence until then
   std::int64_t budget_ns_ = 0;
   char text_[1024], again_[1024];

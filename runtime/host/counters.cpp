@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "host/counters.hpp"
 #include "host/processors.hpp"
 #include "runtime/gaps/evidence.hpp"
@@ -26,6 +28,7 @@ constexpr std::uint64_t kLateNs = 5'000'000;
 
 constinit bool g_enabled = false;
 constinit int g_sandbox_at_start = 0;
+constinit std::atomic<bool> g_stopped_asking{false};  // for good, also in forked processes
 
 class Values {
  public:
@@ -93,7 +96,12 @@ void set_up(bool enabled) noexcept {
   g_sandbox_at_start = gaps::sandbox_mode();
 }
 
-bool may_ask() noexcept { return gaps::sandbox_mode() == g_sandbox_at_start; }
+bool may_ask() noexcept {
+  return !has_stopped_asking() && gaps::sandbox_mode() == g_sandbox_at_start;
+}
+
+void stop_asking() noexcept { g_stopped_asking.store(true, std::memory_order_relaxed); }
+bool has_stopped_asking() noexcept { return g_stopped_asking.load(std::memory_order_relaxed); }
 
 void count_at_edge(std::uint32_t step, std::uint64_t now_ns) noexcept {
   if (!g_enabled) return;

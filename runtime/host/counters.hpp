@@ -19,6 +19,9 @@ void set_up(bool enabled) noexcept;
 // False: the program has put on a seccomp filter since the start, which may end it for a system
 // call that it does not know.
 bool may_ask() noexcept;
+// By the helper: the main thread has a filter by now, which may not even let it ask for that.
+void stop_asking() noexcept;
+bool has_stopped_asking() noexcept;
 
 // At a step edge, in the thread that makes it. Two system calls.
 void count_at_edge(std::uint32_t step, std::uint64_t now_ns) noexcept;

@@ -48,7 +48,8 @@ const char* RemoteMemory::line_at(std::uintptr_t line) noexcept {
   const long n = syscall(SYS_process_vm_readv, process_ != 0 ? process_ : getpid(), &local, 1ul,
                          &remote, 1ul, 0ul);
   if (n != static_cast<long>(kLine)) {
-    forbidden_ = forbidden_ || (n < 0 && errno != EFAULT);
+    // ESRCH: a process that ends.
+    forbidden_ = forbidden_ || (n < 0 && errno != EFAULT && errno != ESRCH);
     return nullptr;
   }
   places_[slot] = line;

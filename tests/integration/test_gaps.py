@@ -14,7 +14,8 @@ import pytest
 def case(programs, run_plain, run_preloaded):
     def run(name, **settings):
         plain = run_plain([programs / "gaps", name])
-        hooked = run_preloaded([programs / "gaps", name], GPUBUSY_STEP="none", **settings)
+        settings = {"GPUBUSY_STEP": "none", **settings}
+        hooked = run_preloaded([programs / "gaps", name], **settings)
         assert hooked.stdout == plain.stdout
         assert hooked.stderr == plain.stderr
         assert hooked.returncode == plain.returncode
@@ -103,6 +104,11 @@ def test_a_program_that_filters_its_system_calls_has_no_helper(case, recorded):
     process = recorded()
     assert looks(process) == 0
     assert any("seccomp" in notice for notice in process["notices"])
+
+
+def test_a_filter_of_the_main_thread_is_seen_from_outside(case, recorded):
+    assert case("main_sandboxed", GPUBUSY_STEP="call:cudaLaunchKernel").stdout == b"end\n"
+    assert looks(recorded()) > 0
 
 
 def test_forks(case, recorded):

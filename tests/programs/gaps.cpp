@@ -362,6 +362,27 @@ int sandboxed() {
   return 0;
 }
 
+// The main thread alone gives up a system call that tells of filters; later it makes more steps.
+int main_sandboxed() {
+  const pthread_t other = start_idle();
+  run();
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(code), code};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) != 0) return 1;
+  pause_ms(500);
+  run();
+  std::puts("end");
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
 // No more threads may be made: the program's own fail as ever, and nothing else changes.
 int no_threads() {
   const pthread_t other = start_idle();
@@ -399,6 +420,7 @@ int main(int argc, char** argv) {
       {"forks_alone", forks_alone},
       {"name_space", name_space},
       {"sandboxed", sandboxed},
+      {"main_sandboxed", main_sandboxed},
   };
   for (const auto& c : kCases) {
     if (argc == 2 && std::strcmp(argv[1], c.name) == 0) return c.run();
