@@ -25,8 +25,10 @@ constexpr std::uint64_t kBudgetDivisor = 150;
 constexpr std::int64_t kFirstBudgetNs = 5'000'000, kMostBudgetNs = 5'000'000;
 // A look may cost more than there is; that is paid back, up to this.
 constexpr std::int64_t kMostDebtNs = 20'000'000;
-// /proc is searched for processes that were not forked: each entry costs 10 us.
-constexpr std::uint64_t kSearchEveryNs = 5'000'000'000;
+// /proc is searched for processes that were not forked: each entry costs 10 us. The time between
+// two searches is so many times what the one before took, within these bounds.
+constexpr std::uint64_t kSearchPauseFactor = 1000;
+constexpr std::uint64_t kShortestPauseNs = 300'000'000, kLongestPauseNs = 5'000'000'000;
 constexpr std::uint64_t kFirstSearchNs = 100'000'000;
 constexpr int kMostLater = 1024, kMostEarlier = 128;
 constexpr std::uint64_t kTickMs = 10;  // of times in stat, on x86-64
@@ -224,14 +226,17 @@ void Workers::search(long list, std::uint32_t first, std::uint32_t last, Part& p
   part.behind = 0;
 }
 
-void Workers::find_others() noexcept {
+void Workers::find_others(std::uint64_t now) noexcept {
   const long list = syscall(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (list < 0) return;
   // A machine may have thousands, and most of them are older than what this one has made: ids begin
   // anew after millions only.
   const auto self = static_cast<std::uint32_t>(getpid());
   search(list, self, ~std::uint32_t{0}, later_, kMostLater);
-  search(list, 0, self - 1, earlier_, kMostEarlier);
+  if (now >= next_earlier_ns_) {
+    next_earlier_ns_ = now + kLongestPauseNs;
+    search(list, 0, self - 1, earlier_, kMostEarlier);
+  }
   syscall(SYS_close, list);
 }
 
@@ -363,8 +368,12 @@ void Workers::look(const Tools& tools, std::uint64_t now, std::uint64_t silent_s
   // Not at once: whoever forks may wait for the end of this thread.
   if (next_search_ns_ == 0) next_search_ns_ = now + kFirstSearchNs;
   if (now >= next_search_ns_) {
-    next_search_ns_ = now + kSearchEveryNs;
-    find_others();
+    const std::int64_t from = processor_time_ns();
+    find_others(now);
+    const auto pause = static_cast<std::uint64_t>(processor_time_ns() - from) * kSearchPauseFactor;
+    next_search_ns_ = now + (pause < kShortestPauseNs  ? kShortestPauseNs
+                             : pause > kLongestPauseNs ? kLongestPauseNs
+                                                       : pause);
     pay();
   }
   for (int i = 0; i < kMaxProcesses && budget_ns_ > 0 && !hidden_thread_shall_end(); ++i) {

@@ -55,7 +55,7 @@ class Workers {
   };
 
   void find_forked() noexcept;
-  void find_others() noexcept;
+  void find_others(std::uint64_t now_ns) noexcept;
   // Of /proc, the processes behind that one and up to that one; a search that has to end before
   // says where the next one goes on.
   struct Part {
@@ -76,7 +76,7 @@ class Workers {
   bool swept_ = false;              // those that have ended were dropped, in this look
   std::uint32_t births_ = 0;        // so many entries of the page were looked at
   Part later_, earlier_;            // processes made later than this one, and the others
-  std::uint64_t next_search_ns_ = 0;
+  std::uint64_t next_search_ns_ = 0, next_earlier_ns_ = 0;
   std::uint64_t paid_until_ns_ = 0;  // the budget has had its share of silence until then
   std::int64_t budget_ns_ = 0;
   char text_[1024], again_[1024];
