@@ -31,6 +31,9 @@ RecordingBuilder starved_loop(const StarvedOptions& options) {
   const std::uint32_t step =
       b.frame(b.frame(module, kScript, "main", 63),
               "/opt/venv/lib/python3.11/site-packages/torch/optim/sgd.py", "SGD.step", 80);
+  // Batches come from a loader: some call was made in it.
+  b.frame(module, "/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py",
+          "_BaseDataLoaderIter.__next__", 733);
   std::uint64_t t = RecordingBuilder::kStart + 100 * kMs;
   b.window(WindowEvent::kBegin, t, 0, 7, static_cast<std::uint32_t>(options.steps));
   for (int i = 0; i < options.steps; ++i) {
