@@ -50,8 +50,8 @@ std::string render_markdown(const SessionReport& report);
 // ---- HTML --------------------------------------------------------------------------------------
 
 struct HtmlOptions {
-  bool compress = true;                   // the timelines' numbers, by gzip
-  std::uint64_t max_events = 2'500'000;   // calls and device work of all timelines together
+  bool compress = true;                  // the timelines' numbers, by gzip
+  std::uint64_t max_events = 2'500'000;  // calls and device work of all timelines together
 };
 
 struct WrittenHtml {
@@ -59,8 +59,8 @@ struct WrittenHtml {
   std::uint64_t events = 0, left_out = 0;  // of the timelines
 };
 
-// One self-contained document (docs/html-report.md) of a session and its report, with the predictions
-// that are in it. Streamed.
+// One self-contained document (docs/html-report.md) of a session and its report, with the
+// predictions that are in it. Streamed.
 tl::expected<WrittenHtml, recording::Error> write_html(const recording::Session& session,
                                                        const SessionReport& report,
                                                        const HtmlOptions& options, int descriptor);
@@ -68,12 +68,12 @@ tl::expected<WrittenHtml, recording::Error> write_html(const recording::Session&
 // ---- traces ------------------------------------------------------------------------------------
 
 struct ExportOptions {
-  std::string directory;                 // must exist; empty: the session's directory
-  bool compress = true;                  // .json.gz, else .json
-  std::uint64_t max_bytes = 400u << 20;  // of uncompressed JSON per trace; 0: no limit
-  bool frames = true;                    // rows of Python functions and operators
-  bool include_prelude = false;          // also where there are windows with steps
-  std::optional<std::uint32_t> window;   // only the window of this index, whatever its kind …
+  std::string directory;                     // must exist; empty: the session's directory
+  bool compress = true;                      // .json.gz, else .json
+  std::uint64_t max_bytes = 400u << 20;      // of uncompressed JSON per trace; 0: no limit
+  bool frames = true;                        // rows of Python functions and operators
+  bool include_prelude = false;              // also where there are windows with steps
+  std::optional<std::uint32_t> window;       // only the window of this index, whatever its kind …
   std::optional<std::uint32_t> last_window;  // … or those from it to this one
   SymbolOptions symbols;
 };
@@ -95,9 +95,9 @@ struct ExportResult {
   std::vector<std::string> notes;          // what the traces lack, one line each
 };
 
-// One trace per window and process, and beside each recording the names of its native addresses, where
-// there are any (docs/symbols.md). Existing traces are never overwritten. It is a problem if none of
-// the windows that were asked for is in a recording.
+// One trace per window and process, and beside each recording the names of its native addresses,
+// where there are any (docs/symbols.md). Existing traces are never overwritten. It is a problem if
+// none of the windows that were asked for is in a recording.
 ExportResult export_traces(const recording::Session& session, const ExportOptions& options);
 
 }  // namespace gpubusy::analysis

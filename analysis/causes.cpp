@@ -99,12 +99,9 @@ bool trains(const recording::Recording& recording) {
 
 const char* cause_id(Cause cause) {
   static constexpr std::array<const char*, kCauses> kIds = {
-      "none",         "checkpoint",         "logging",
-      "evaluation",   "collective",         "workers",
-      "loading",      "loader_queue",       "interpreter",  "lock",
-      "no_processor", "garbage_collection", "series",
-      "small_copies", "cpu_part",           "cpu_quota",
-      "page_fault"};
+      "none",    "checkpoint",   "logging",     "evaluation", "collective",   "workers",
+      "loading", "loader_queue", "interpreter", "lock",       "no_processor", "garbage_collection",
+      "series",  "small_copies", "cpu_part",    "cpu_quota",  "page_fault"};
   return kIds[static_cast<std::size_t>(cause)];
 }
 

@@ -80,8 +80,8 @@ class Lanes {
   bool fits(std::uint32_t lane, std::uint64_t start, std::uint64_t end) const {
     if (lane >= open_.size()) return true;
     const std::vector<std::uint64_t>& ends = open_[lane];
-    const auto over = std::find_if(ends.rbegin(), ends.rend(),
-                                   [start](std::uint64_t e) { return e > start; });
+    const auto over =
+        std::find_if(ends.rbegin(), ends.rend(), [start](std::uint64_t e) { return e > start; });
     return over == ends.rend() || (rule_ == Rule::kNested && end <= *over);
   }
   std::uint32_t count() const { return static_cast<std::uint32_t>(open_.size()); }
@@ -98,12 +98,10 @@ bool stopped_early(recording::FileState state) {
     case recording::FileState::kBudgetSpent:
     case recording::FileState::kDescriptorLost:
     case recording::FileState::kWriteFailed:
-    case recording::FileState::kFileLimit:
-      return true;
+    case recording::FileState::kFileLimit: return true;
     case recording::FileState::kOpen:
     case recording::FileState::kFinished:
-    case recording::FileState::kExecuted:
-      break;
+    case recording::FileState::kExecuted: break;
   }
   return false;
 }
@@ -270,9 +268,9 @@ class Writer {
 
   void frame_row(const FrameSlice& slice, std::uint32_t thread, std::vector<OpenFrame>& open) {
     const bool python = slice.kind == FrameSlice::Kind::kPython;
-    const char* category = python                                       ? "python_function"
+    const char* category = python                                      ? "python_function"
                            : slice.kind == FrameSlice::Kind::kOperator ? "cpu_op"
-                                                                        : "user_annotation";
+                                                                       : "user_annotation";
     row_comma();
     row("{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": ", category);
     const std::string& name = frames_->name(slice.name);
@@ -346,8 +344,8 @@ class Writer {
     row_ += "}}";
   }
 
-  // What a launching thread was seen to do while it launched nothing. A look at a thread that had not
-  // run since the one before says nothing new.
+  // What a launching thread was seen to do while it launched nothing. A look at a thread that had
+  // not run since the one before says nothing new.
   bool rows_of_gaps(bool open) {
     for (const recording::GapSample& look : recording_.gap_samples) {
       if (look.time_ns < window_.begin_ns || look.time_ns > window_.end_ns ||
@@ -855,18 +853,11 @@ class Writer {
     if (call.flags & recording::kCallCaptured) row_ += ", \"captured\": true";
     if (wants_device_work(call) && from == to) row_ += ", \"device time\": \"not measured\"";
     switch (call.category) {
-      case Category::kCopy:
-        row(", \"bytes\": {}", call.copy.bytes);
-        break;
-      case Category::kMemset:
-        row(", \"bytes\": {}", call.memset.bytes);
-        break;
+      case Category::kCopy: row(", \"bytes\": {}", call.copy.bytes); break;
+      case Category::kMemset: row(", \"bytes\": {}", call.memset.bytes); break;
       case Category::kDeviceAlloc:
-      case Category::kHostAlloc:
-        row(", \"bytes\": {}", call.alloc.bytes);
-        break;
-      default:
-        break;
+      case Category::kHostAlloc: row(", \"bytes\": {}", call.alloc.bytes); break;
+      default: break;
     }
     row_ += python_args(call.python_stack);
     row_ += native_args(call.native_stack);
@@ -953,16 +944,13 @@ class Writer {
             memory_kind_name(c.source_kind), memory_kind_name(c.destination_kind));
         return;
       }
-      case OpKind::kMemset:
-        row_ += "\"Memset (Device)\"";
-        return;
+      case OpKind::kMemset: row_ += "\"Memset (Device)\""; return;
       case OpKind::kGraph:
         row("\"CUDA graph {}", call.graph_launch.graph);
         if (op.graph_node != 0) row(" node {}", op.graph_node);
         row_ += '"';
         return;
-      case OpKind::kKernel:
-        break;
+      case OpKind::kKernel: break;
     }
     const auto name = kernel_names_.find(kernel_of(recording_, op));
     row_ += name != kernel_names_.end() ? name->second : "\"work of unknown kind\"";
@@ -1016,8 +1004,8 @@ class Writer {
     return it->second = std::move(text);
   }
 
-  // Functions of native code and of Python, innermost first. A stack that goes on behind the last one
-  // ends in "...".
+  // Functions of native code and of Python, innermost first. A stack that goes on behind the last
+  // one ends in "...".
   const std::string& native_args(std::uint32_t stack) {
     const auto [it, fresh] = native_args_.try_emplace(stack);
     if (!fresh || stack == 0) return it->second;

@@ -26,7 +26,8 @@ struct Concurrency {
   // Bytes moved within the device: copies, and kernels that only copy (a change of layout).
   std::uint64_t device_copies = 0, device_copy_ns = 0;
   SourceLine device_copy_line;
-  SourceLine device_copy_inside;  // the library's function that copies there; not known: the line's own
+  SourceLine
+      device_copy_inside;  // the library's function that copies there; not known: the line's own
 };
 
 Concurrency concurrency_of(const recording::Recording& recording, const Timeline& timeline,

@@ -81,8 +81,8 @@ EmbeddedRuntime find_embedded_runtime(const std::string& path, const std::string
   if (header.e_shentsize == sizeof(Elf64_Shdr) && header.e_shnum > 0 &&
       header.e_shnum <= kMaxHeaders && header.e_shstrndx < header.e_shnum) {
     if (!read_some(file, header.e_shoff, header.e_shnum, sections) ||
-        !read_some(file, sections[header.e_shstrndx].sh_offset,
-                   sections[header.e_shstrndx].sh_size, names)) {
+        !read_some(file, sections[header.e_shstrndx].sh_offset, sections[header.e_shstrndx].sh_size,
+                   names)) {
       sections.clear();
     }
   }

@@ -89,14 +89,22 @@ struct OfCause {
   Part part;
 };
 constexpr OfCause kOfCause[] = {
-    {Cause::kCheckpoint, Part::kCheckpoint},     {Cause::kLogging, Part::kLogging},
-    {Cause::kEvaluation, Part::kEvaluation},     {Cause::kCollective, Part::kPeers},
-    {Cause::kWorkerStart, Part::kWorkerStart},   {Cause::kLoading, Part::kLoading},
-    {Cause::kLoaderQueue, Part::kLoaderWorkers}, {Cause::kInterpreter, Part::kInterpreter},
-    {Cause::kNoProcessor, Part::kNoProcessor},   {Cause::kCollection, Part::kCollection},
-    {Cause::kSeries, Part::kLaunching},          {Cause::kSmallCopies, Part::kSmallCopies},
-    {Cause::kCpuPart, Part::kCpuPart},           {Cause::kLock, Part::kLock},
-    {Cause::kQuota, Part::kQuota},               {Cause::kPageFault, Part::kMemory},
+    {Cause::kCheckpoint, Part::kCheckpoint},
+    {Cause::kLogging, Part::kLogging},
+    {Cause::kEvaluation, Part::kEvaluation},
+    {Cause::kCollective, Part::kPeers},
+    {Cause::kWorkerStart, Part::kWorkerStart},
+    {Cause::kLoading, Part::kLoading},
+    {Cause::kLoaderQueue, Part::kLoaderWorkers},
+    {Cause::kInterpreter, Part::kInterpreter},
+    {Cause::kNoProcessor, Part::kNoProcessor},
+    {Cause::kCollection, Part::kCollection},
+    {Cause::kSeries, Part::kLaunching},
+    {Cause::kSmallCopies, Part::kSmallCopies},
+    {Cause::kCpuPart, Part::kCpuPart},
+    {Cause::kLock, Part::kLock},
+    {Cause::kQuota, Part::kQuota},
+    {Cause::kPageFault, Part::kMemory},
 };
 static_assert(std::size(kOfCause) == kCauses - 1);  // all but kNone
 
@@ -140,29 +148,22 @@ Part part_of_copy(const recording::CopyPayload& copy) {
                                                                    : 2));
   };
   switch (copy.direction) {
-    case CopyDirection::kHostToDevice:
-      return by_kind(copy.source_kind, Part::kCopyInPageable);
+    case CopyDirection::kHostToDevice: return by_kind(copy.source_kind, Part::kCopyInPageable);
     case CopyDirection::kDeviceToHost:
       return by_kind(copy.destination_kind, Part::kCopyOutPageable);
-    case CopyDirection::kDeviceToDevice:
-      return Part::kCopyWithin;
-    default:
-      return Part::kCopyOther;
+    case CopyDirection::kDeviceToDevice: return Part::kCopyWithin;
+    default: return Part::kCopyOther;
   }
 }
 
 Part part_of_call(const Call& call) {
   switch (call.category) {
     case Category::kDeviceAlloc:
-    case Category::kDeviceFree:
-      return Part::kAllocation;
+    case Category::kDeviceFree: return Part::kAllocation;
     case Category::kHostAlloc:
-    case Category::kHostFree:
-      return Part::kPinning;
-    case Category::kModule:
-      return Part::kCodeLoading;
-    default:
-      return Part::kOtherCall;
+    case Category::kHostFree: return Part::kPinning;
+    case Category::kModule: return Part::kCodeLoading;
+    default: return Part::kOtherCall;
   }
 }
 
@@ -223,14 +224,10 @@ class Divider {
 
   Part part_of_op(const DeviceOp& op) {
     switch (op.kind) {
-      case OpKind::kCopy:
-        return part_of_copy(copy_of(recording_, op));
-      case OpKind::kMemset:
-        return Part::kMemset;
-      case OpKind::kGraph:
-        return Part::kCompute;
-      case OpKind::kKernel:
-        break;
+      case OpKind::kCopy: return part_of_copy(copy_of(recording_, op));
+      case OpKind::kMemset: return Part::kMemset;
+      case OpKind::kGraph: return Part::kCompute;
+      case OpKind::kKernel: break;
     }
     const std::uint32_t id = kernel_of(recording_, op);
     const auto [known, fresh] = communicates_.try_emplace(id, false);
@@ -283,21 +280,17 @@ class Divider {
       if (of.cause == row.cause) return of.part;
     }
     switch (piece.idle) {
-      case IdleClass::kUnknown:
-        return Part::kUnknown;
-      case IdleClass::kQueued:
-        return Part::kQueued;
+      case IdleClass::kUnknown: return Part::kUnknown;
+      case IdleClass::kQueued: return Part::kQueued;
       case IdleClass::kAfterSync:
         return waits_for_large_pageable_copy(piece) ? Part::kPageableCopies
                                                     : Part::kSynchronisation;
-      case IdleClass::kLaunch:
-        return Part::kLaunching;
+      case IdleClass::kLaunch: return Part::kLaunching;
       case IdleClass::kBlockedCall:
         return piece.call == kNoCall ? Part::kOtherCall
                                      : part_of_call(recording_.calls[piece.call]);
       case IdleClass::kStepStart:
-      case IdleClass::kHostElsewhere:
-        break;
+      case IdleClass::kHostElsewhere: break;
     }
     const bool start = piece.idle == IdleClass::kStepStart;
     if (start && piece.host == HostState::kLaunching) return Part::kLaunching;

@@ -143,27 +143,18 @@ GapKind kind_in_call(const GapSample& look, const std::vector<SourceLine>& frame
     return GapKind::kChild;
   }
   switch (call->type) {
-    case CallClass::kRead:
-      return is_stream ? GapKind::kInput : GapKind::kFileRead;
-    case CallClass::kWrite:
-      return is_stream ? GapKind::kOutput : GapKind::kFileWrite;
-    case CallClass::kLookUp:
-      return GapKind::kFileLookUp;
+    case CallClass::kRead: return is_stream ? GapKind::kInput : GapKind::kFileRead;
+    case CallClass::kWrite: return is_stream ? GapKind::kOutput : GapKind::kFileWrite;
+    case CallClass::kLookUp: return GapKind::kFileLookUp;
     case CallClass::kSelect:
       return look.argument == 0 ? GapKind::kSleep : GapKind::kInput;  // no descriptor to wait for
     case CallClass::kWaitInput:
-    case CallClass::kReceive:
-      return GapKind::kInput;
-    case CallClass::kSend:
-      return GapKind::kOutput;
-    case CallClass::kFutex:
-      return runs_backward(frames) ? GapKind::kAutograd : GapKind::kLock;
-    case CallClass::kSleep:
-      return GapKind::kSleep;
-    case CallClass::kMemory:
-      return GapKind::kMemory;
-    case CallClass::kWaitChild:
-      return GapKind::kChild;
+    case CallClass::kReceive: return GapKind::kInput;
+    case CallClass::kSend: return GapKind::kOutput;
+    case CallClass::kFutex: return runs_backward(frames) ? GapKind::kAutograd : GapKind::kLock;
+    case CallClass::kSleep: return GapKind::kSleep;
+    case CallClass::kMemory: return GapKind::kMemory;
+    case CallClass::kWaitChild: return GapKind::kChild;
   }
   return GapKind::kOther;
 }
@@ -370,84 +361,48 @@ Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
 
 const char* gap_title(GapKind kind) {
   switch (kind) {
-    case GapKind::kNotSeen:
-      return "not looked at";
-    case GapKind::kRuns:
-      return "runs";
-    case GapKind::kNoProcessor:
-      return "waits for a processor";
-    case GapKind::kInterpreter:
-      return "waits for the GIL";
-    case GapKind::kCollector:
-      return "collects garbage";
-    case GapKind::kWorkers:
-      return "waits for a DataLoader worker";
-    case GapKind::kChild:
-      return "waits for a child process";
-    case GapKind::kAutograd:
-      return "waits for autograd's threads";
-    case GapKind::kLock:
-      return "waits for a lock";
-    case GapKind::kSleep:
-      return "sleeps";
-    case GapKind::kPageFault:
-      return "waits for memory (page fault)";
-    case GapKind::kFileRead:
-      return "reads a file";
-    case GapKind::kFileWrite:
-      return "writes a file";
-    case GapKind::kFileLookUp:
-      return "looks up files";
-    case GapKind::kInput:
-      return "waits for input";
-    case GapKind::kOutput:
-      return "writes output";
-    case GapKind::kMemory:
-      return "maps memory";
-    case GapKind::kOther:
-      break;
+    case GapKind::kNotSeen: return "not looked at";
+    case GapKind::kRuns: return "runs";
+    case GapKind::kNoProcessor: return "waits for a processor";
+    case GapKind::kInterpreter: return "waits for the GIL";
+    case GapKind::kCollector: return "collects garbage";
+    case GapKind::kWorkers: return "waits for a DataLoader worker";
+    case GapKind::kChild: return "waits for a child process";
+    case GapKind::kAutograd: return "waits for autograd's threads";
+    case GapKind::kLock: return "waits for a lock";
+    case GapKind::kSleep: return "sleeps";
+    case GapKind::kPageFault: return "waits for memory (page fault)";
+    case GapKind::kFileRead: return "reads a file";
+    case GapKind::kFileWrite: return "writes a file";
+    case GapKind::kFileLookUp: return "looks up files";
+    case GapKind::kInput: return "waits for input";
+    case GapKind::kOutput: return "writes output";
+    case GapKind::kMemory: return "maps memory";
+    case GapKind::kOther: break;
   }
   return "something else";
 }
 
 const char* gap_id(GapKind kind) {
   switch (kind) {
-    case GapKind::kNotSeen:
-      return "not_seen";
-    case GapKind::kRuns:
-      return "runs";
-    case GapKind::kNoProcessor:
-      return "no_processor";
-    case GapKind::kInterpreter:
-      return "gil";
-    case GapKind::kCollector:
-      return "garbage_collection";
-    case GapKind::kWorkers:
-      return "data_loader_workers";
-    case GapKind::kChild:
-      return "child_process";
-    case GapKind::kAutograd:
-      return "autograd";
-    case GapKind::kLock:
-      return "lock";
-    case GapKind::kSleep:
-      return "sleep";
-    case GapKind::kPageFault:
-      return "page_fault";
-    case GapKind::kFileRead:
-      return "file_read";
-    case GapKind::kFileWrite:
-      return "file_write";
-    case GapKind::kFileLookUp:
-      return "file_look_up";
-    case GapKind::kInput:
-      return "input";
-    case GapKind::kOutput:
-      return "output";
-    case GapKind::kMemory:
-      return "memory_mapping";
-    case GapKind::kOther:
-      break;
+    case GapKind::kNotSeen: return "not_seen";
+    case GapKind::kRuns: return "runs";
+    case GapKind::kNoProcessor: return "no_processor";
+    case GapKind::kInterpreter: return "gil";
+    case GapKind::kCollector: return "garbage_collection";
+    case GapKind::kWorkers: return "data_loader_workers";
+    case GapKind::kChild: return "child_process";
+    case GapKind::kAutograd: return "autograd";
+    case GapKind::kLock: return "lock";
+    case GapKind::kSleep: return "sleep";
+    case GapKind::kPageFault: return "page_fault";
+    case GapKind::kFileRead: return "file_read";
+    case GapKind::kFileWrite: return "file_write";
+    case GapKind::kFileLookUp: return "file_look_up";
+    case GapKind::kInput: return "input";
+    case GapKind::kOutput: return "output";
+    case GapKind::kMemory: return "memory_mapping";
+    case GapKind::kOther: break;
   }
   return "other";
 }

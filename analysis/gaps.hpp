@@ -91,7 +91,8 @@ std::string system_call_name(std::uint16_t number);
 // Whether the thread waited for memory to be brought in from a disk: it is blocked outside of any
 // system call; or it runs now, and had been put off its processor by major faults.
 bool waits_for_memory(const recording::GapSample& look);
-// Whether the interpreter collected garbage: in the thread looked at, or the one that ends the silence.
+// Whether the interpreter collected garbage: in the thread looked at, or the one that ends the
+// silence.
 bool is_collecting(const recording::GapSample& look, const recording::GapSample* own);
 // Of two looks of one round, at the thread with Python frames and at the one that ends the silence
 // (may be null, or the same): the one that shows what is waited for. A thread without frames, as

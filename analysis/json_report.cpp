@@ -209,19 +209,20 @@ Json workers(const Workers& w) {
                      {"looks", l.looks},
                      {"doing", shares(l.doing)}});
   }
-  return {{"looks", w.looks},
-          {"count", w.count},
-          {"started", w.started},
-          {"left_out", w.left_out},
-          {"bottleneck", bottleneck_id(w.looks > 0 ? bottleneck_of(w.doing) : Bottleneck::kUnknown)},
-          {"doing", shares(w.doing)},
-          {"run_share", w.run_share},
-          {"ready_share", w.ready_share},
-          {"processors_used", w.processors_used},
-          {"looks_without_line", w.without_line},
-          {"spawned", w.spawned},
-          {"forbidden", w.forbidden},
-          {"lines", lines}};
+  return {
+      {"looks", w.looks},
+      {"count", w.count},
+      {"started", w.started},
+      {"left_out", w.left_out},
+      {"bottleneck", bottleneck_id(w.looks > 0 ? bottleneck_of(w.doing) : Bottleneck::kUnknown)},
+      {"doing", shares(w.doing)},
+      {"run_share", w.run_share},
+      {"ready_share", w.ready_share},
+      {"processors_used", w.processors_used},
+      {"looks_without_line", w.without_line},
+      {"spawned", w.spawned},
+      {"forbidden", w.forbidden},
+      {"lines", lines}};
 }
 
 Json waits(const Summary& s) {
@@ -317,20 +318,13 @@ Json json(const HostUse& u) {
 
 const char* source_id(recording::HostSource source) {
   switch (source) {
-    case recording::HostSource::kGroup:
-      return "control_group";
-    case recording::HostSource::kMachine:
-      return "machine";
-    case recording::HostSource::kNoFile:
-      return "no_file";
-    case recording::HostSource::kRefused:
-      return "refused";
-    case recording::HostSource::kStrange:
-      return "not_understood";
-    case recording::HostSource::kNotNeeded:
-      return "no_swap_space";
-    case recording::HostSource::kNotTold:
-      break;
+    case recording::HostSource::kGroup: return "control_group";
+    case recording::HostSource::kMachine: return "machine";
+    case recording::HostSource::kNoFile: return "no_file";
+    case recording::HostSource::kRefused: return "refused";
+    case recording::HostSource::kStrange: return "not_understood";
+    case recording::HostSource::kNotNeeded: return "no_swap_space";
+    case recording::HostSource::kNotTold: break;
   }
   return "not_counted";
 }
@@ -374,12 +368,9 @@ Json json(const HostReport& h) {
 
 const char* mode_name(StepMode mode) {
   switch (mode) {
-    case StepMode::kSteps:
-      return "steps";
-    case StepMode::kPasses:
-      return "passes";
-    case StepMode::kWholeSpan:
-      break;
+    case StepMode::kSteps: return "steps";
+    case StepMode::kPasses: return "passes";
+    case StepMode::kWholeSpan: break;
   }
   return "whole_span";
 }

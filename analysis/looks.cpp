@@ -78,8 +78,8 @@ std::vector<Looks::Stretch> Looks::stretches(std::uint64_t end, std::uint32_t th
                            (look->python_stack != 0 || best->python_stack == 0));
       if (better) best = look;
     }
-    // What the kernel counted before the first look is not known: one at a thread that runs tells nothing
-    // of the time before it, and the next look tells more.
+    // What the kernel counted before the first look is not known: one at a thread that runs tells
+    // nothing of the time before it, and the next look tells more.
     const bool uncounted = counted_ && best->state == 'R' && best->run_ns + best->wait_ns == 0;
     if (out.empty() && uncounted && &round != &silence.rounds.back()) continue;
     const std::uint64_t time = best->time_ns;

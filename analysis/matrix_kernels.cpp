@@ -17,13 +17,13 @@ bool has(std::string_view text, std::string_view part) {
 //   sm80_xmma_gemm_f32f32_f32f32_f32_…                    what is read, computed in, and written
 //   implicit_convolve_sgemm, winogradForward…             cuDNN's older convolutions
 constexpr std::array<std::string_view, 11> kSingle = {
-    "sgemm",        "scudnn",      "gemmSN_",     "simt_sfprop", "simt_sdgrad",
-    "simt_swgrad",  "simt_fprop",  "simt_dgrad",  "simt_wgrad",  "_f32f32_f32f32_f32_",
+    "sgemm",          "scudnn",     "gemmSN_",    "simt_sfprop", "simt_sdgrad",
+    "simt_swgrad",    "simt_fprop", "simt_dgrad", "simt_wgrad",  "_f32f32_f32f32_f32_",
     "winogradForward"};
 // What tells of tensor cores, or of another type, in a name that has one of those too.
-constexpr std::array<std::string_view, 12> kOther = {
-    "tensorop", "tf32", "hmma", "bf16", "f16",  "s1688",
-    "s16816",   "s884", "h884", "_half", "__half", "fp16"};
+constexpr std::array<std::string_view, 12> kOther = {"tensorop", "tf32",  "hmma",   "bf16",
+                                                     "f16",      "s1688", "s16816", "s884",
+                                                     "h884",     "_half", "__half", "fp16"};
 
 }  // namespace
 

@@ -12,7 +12,8 @@ namespace gpubusy::analysis {
 // Demangled or not. Names that are not known are no such kernels.
 bool is_single_precision_product(std::string_view kernel);
 
-// Whether a device has units for products of half precision (tensor cores). 0: not known, and then no.
+// Whether a device has units for products of half precision (tensor cores). 0: not known, and then
+// no.
 bool has_tensor_cores(std::uint32_t compute_major, std::string_view device);
 
 }  // namespace gpubusy::analysis

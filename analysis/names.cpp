@@ -54,18 +54,12 @@ std::string_view api_base_name(std::string_view name) {
 std::string_view memory_kind_name(recording::MemoryKind kind) {
   using enum recording::MemoryKind;
   switch (kind) {
-    case kPageable:
-      return "Pageable";
-    case kPinned:
-      return "Pinned";
-    case kDevice:
-      return "Device";
-    case kArray:
-      return "Array";
-    case kManaged:
-      return "Managed";
-    case kUnknown:
-      break;
+    case kPageable: return "Pageable";
+    case kPinned: return "Pinned";
+    case kDevice: return "Device";
+    case kArray: return "Array";
+    case kManaged: return "Managed";
+    case kUnknown: break;
   }
   return "Unknown";
 }
@@ -73,18 +67,12 @@ std::string_view memory_kind_name(recording::MemoryKind kind) {
 std::string_view direction_name(recording::CopyDirection direction) {
   using enum recording::CopyDirection;
   switch (direction) {
-    case kHostToDevice:
-      return "HtoD";
-    case kDeviceToHost:
-      return "DtoH";
-    case kDeviceToDevice:
-      return "DtoD";
-    case kHostToHost:
-      return "HtoH";
-    case kPeerToPeer:
-      return "PtoP";
-    case kUnknown:
-      break;
+    case kHostToDevice: return "HtoD";
+    case kDeviceToHost: return "DtoH";
+    case kDeviceToDevice: return "DtoD";
+    case kHostToHost: return "HtoH";
+    case kPeerToPeer: return "PtoP";
+    case kUnknown: break;
   }
   return "Unknown";
 }
@@ -92,12 +80,9 @@ std::string_view direction_name(recording::CopyDirection direction) {
 std::string_view time_source_name(recording::TimeSource source) {
   using enum recording::TimeSource;
   switch (source) {
-    case kEvents:
-      return "cuda events";
-    case kCupti:
-      return "cupti";
-    case kNone:
-      break;
+    case kEvents: return "cuda events";
+    case kCupti: return "cupti";
+    case kNone: break;
   }
   return "none";
 }
@@ -105,16 +90,11 @@ std::string_view time_source_name(recording::TimeSource source) {
 std::string_view step_source_name(recording::StepSource source) {
   using enum recording::StepSource;
   switch (source) {
-    case kOptimizer:
-      return "optimizer step";
-    case kKernel:
-      return "kernel pattern";
-    case kCall:
-      return "call";
-    case kNvtx:
-      return "NVTX range";
-    case kNone:
-      break;
+    case kOptimizer: return "optimizer step";
+    case kKernel: return "kernel pattern";
+    case kCall: return "call";
+    case kNvtx: return "NVTX range";
+    case kNone: break;
   }
   return "none";
 }
@@ -122,22 +102,14 @@ std::string_view step_source_name(recording::StepSource source) {
 std::string_view file_state_name(recording::FileState state) {
   using enum recording::FileState;
   switch (state) {
-    case kFinished:
-      return "finished";
-    case kExecuted:
-      return "replaced by exec";
-    case kDiskFull:
-      return "disk full";
-    case kBudgetSpent:
-      return "budget spent";
-    case kDescriptorLost:
-      return "descriptor lost";
-    case kWriteFailed:
-      return "write failed";
-    case kFileLimit:
-      return "file size limit";
-    case kOpen:
-      break;
+    case kFinished: return "finished";
+    case kExecuted: return "replaced by exec";
+    case kDiskFull: return "disk full";
+    case kBudgetSpent: return "budget spent";
+    case kDescriptorLost: return "descriptor lost";
+    case kWriteFailed: return "write failed";
+    case kFileLimit: return "file size limit";
+    case kOpen: break;
   }
   return "open";
 }

@@ -80,10 +80,10 @@ class Frames {
   std::unordered_map<std::uint32_t, std::vector<Frame>> by_stack_;
 };
 
-// Going back within a function: what a loop does at the end of each turn, and so does a function that
-// is called from one place again.
+// Going back within a function: what a loop does at the end of each turn, and so does a function
+// that is called from one place again.
 struct Jump {
-  std::size_t event;       // the first behind it
+  std::size_t event;        // the first behind it
   std::uint32_t low, high;  // offsets of instructions
 };
 struct Place {  // one function, as called from one instruction
@@ -109,8 +109,7 @@ std::map<Place, std::vector<Jump>> jumps_of(const std::vector<Event>& events, Fr
 
 // Jumps of one function are of one loop where they cross the same instructions; by event.
 std::vector<std::vector<Jump>> loops_of(std::vector<Jump> jumps) {
-  std::sort(jumps.begin(), jumps.end(),
-            [](const Jump& a, const Jump& b) { return a.low < b.low; });
+  std::sort(jumps.begin(), jumps.end(), [](const Jump& a, const Jump& b) { return a.low < b.low; });
   std::vector<std::vector<Jump>> out;
   std::uint32_t high = 0;
   for (const Jump& jump : jumps) {
@@ -154,7 +153,7 @@ Passes find_passes(const Recording& recording, const recording::Window& window) 
   Passes out;
   const std::vector<Jump>* best = nullptr;
   std::size_t best_depth = 0;
-  std::vector<std::vector<std::vector<Jump>>> kept;  // keeps `best` alive
+  std::vector<std::vector<std::vector<Jump>>> kept;        // keeps `best` alive
   for (auto& [place, jumps] : jumps_of(events, frames)) {  // outermost first
     if (best != nullptr && place.depth > best_depth) break;
     for (const std::vector<Jump>& loop : kept.emplace_back(loops_of(std::move(jumps)))) {

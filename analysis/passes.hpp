@@ -16,11 +16,12 @@ struct Passes {
   // Each ends a pass and begins the next, as edges of steps do: right behind the last work or wait
   // of the pass. Of n passes, n + 1; empty: no such loop was found.
   std::vector<std::uint64_t> edges_ns;
-  std::uint32_t python_stack = 0;  // of the first work of a pass, down to the function with the loop
+  std::uint32_t python_stack =
+      0;  // of the first work of a pass, down to the function with the loop
 };
 
-// Of one window. The first and the last turn of the loop are left out: where they begin or end is not
-// known.
+// Of one window. The first and the last turn of the loop are left out: where they begin or end is
+// not known.
 Passes find_passes(const recording::Recording& recording, const recording::Window& window);
 
 }  // namespace gpubusy::analysis

@@ -77,7 +77,7 @@ int from_locations(const std::string& table, int first_line, std::uint32_t offse
     if ((head & 128) == 0) break;
     const int kind = head >> 3 & 15;
     end += 2 * (static_cast<unsigned>(head & 7) + 1);
-    int columns = 0;         // bytes of columns that follow
+    int columns = 0;  // bytes of columns that follow
     int column_varints = 0;
     bool has_line = true;
     if (kind == 15) {

@@ -36,20 +36,14 @@ std::string range_payload(const Range& range) {
   };
   switch (range.payload_type) {
     case RangePayload::kUint64:
-    case RangePayload::kBytes:
-      return fmt::format("{}", range.payload);
-    case RangePayload::kInt64:
-      return fmt::format("{}", static_cast<std::int64_t>(range.payload));
-    case RangePayload::kDouble:
-      return real(std::bit_cast<double>(range.payload));
-    case RangePayload::kUint32:
-      return fmt::format("{}", static_cast<std::uint32_t>(range.payload));
-    case RangePayload::kInt32:
-      return fmt::format("{}", static_cast<std::int32_t>(range.payload));
+    case RangePayload::kBytes: return fmt::format("{}", range.payload);
+    case RangePayload::kInt64: return fmt::format("{}", static_cast<std::int64_t>(range.payload));
+    case RangePayload::kDouble: return real(std::bit_cast<double>(range.payload));
+    case RangePayload::kUint32: return fmt::format("{}", static_cast<std::uint32_t>(range.payload));
+    case RangePayload::kInt32: return fmt::format("{}", static_cast<std::int32_t>(range.payload));
     case RangePayload::kFloat:
       return real(std::bit_cast<float>(static_cast<std::uint32_t>(range.payload)));
-    case RangePayload::kNone:
-      break;
+    case RangePayload::kNone: break;
   }
   return {};
 }

@@ -76,15 +76,11 @@ void add_overheads(const Recording& recording, ProcessReport& report) {
       if (begin < end) ns += end - begin;
     }
     switch (o.kind) {
-      case recording::OverheadKind::kLaunchQueueFull:
-        report.queue_full_ns += ns;
-        break;
+      case recording::OverheadKind::kLaunchQueueFull: report.queue_full_ns += ns; break;
       case recording::OverheadKind::kBufferFlush:
       case recording::OverheadKind::kInstrumentation:
       case recording::OverheadKind::kResource:
-      case recording::OverheadKind::kBufferRequest:
-        report.cupti_ns += ns;
-        break;
+      case recording::OverheadKind::kBufferRequest: report.cupti_ns += ns; break;
       default:  // the driver's own: compiling and loading code
         report.code_loading_ns += ns;
         break;
@@ -101,8 +97,8 @@ void choose_device(const Recording& recording, const Timeline& timeline, Process
   }
   for (const auto& [device, line] : timeline.devices) {
     if (device == report.device) continue;
-    report.other_devices.push_back({device, device_name_of(recording, device),
-                                    report.share(busy_in(line, report.steps))});
+    report.other_devices.push_back(
+        {device, device_name_of(recording, device), report.share(busy_in(line, report.steps))});
   }
 }
 
@@ -178,8 +174,7 @@ void warn_about_process(const Recording& recording, ProcessReport& report) {
           "Recording stopped early: the limit for the size of a file (ulimit -f) was reached.");
       break;
     case FileState::kFinished:
-    case FileState::kExecuted:
-      break;
+    case FileState::kExecuted: break;
   }
   if (report.lost_records > 0) {
     out.push_back(
@@ -284,8 +279,9 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
   if (report.mode == StepMode::kWholeSpan) {
     out.push_back(
         report.steps_seen == 0
-            ? std::string("No step was seen: the numbers are of the whole time from the first to the "
-                          "last device work recorded. ") +
+            ? std::string(
+                  "No step was seen: the numbers are of the whole time from the first to the "
+                  "last device work recorded. ") +
                   how_to_get_steps(recording)
             : fmt::format("No step lies in a recorded window ({}): the numbers are of the whole "
                           "time from the first to the last device work recorded. Lower "
@@ -294,7 +290,8 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
   }
   if (report.mode == StepMode::kPasses) {
     out.push_back(fmt::format(
-        "No step was seen: taken for steps are {} turns of the loop whose first device work is asked "
+        "No step was seen: taken for steps are {} turns of the loop whose first device work is "
+        "asked "
         "for at {}, {:.0f} of {:.0f} ms recorded. {}",
         report.steps.size(), to_text(report.pass_line), static_cast<double>(report.wall_ns) / 1e6,
         static_cast<double>(recorded_ns(recording)) / 1e6, how_to_get_steps(recording)));
@@ -434,16 +431,16 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   device.pieces = causes.tell(device.pieces, pauses);
   std::vector<IdlePiece> told_pauses = causes.tell(pauses, pauses);
   std::vector<std::uint32_t> row_of_piece;
-  report.summary =
-      summarise(recording, timeline, report.steps, device, told_pauses, causes, lines,
-                row_of_piece);
+  report.summary = summarise(recording, timeline, report.steps, device, told_pauses, causes, lines,
+                             row_of_piece);
   if (report.has_device_times()) {
     report.division = divide(recording, timeline, report.steps, device, pauses, report.summary,
                              row_of_piece, lines);
   }
-  report.gaps = find_gaps(recording, report.has_device_times() ? device.pieces : told_pauses, pauses,
-                          lines);
-  report.workers = find_workers(recording, report.has_device_times() ? device.pieces : pauses, lines);
+  report.gaps =
+      find_gaps(recording, report.has_device_times() ? device.pieces : told_pauses, pauses, lines);
+  report.workers =
+      find_workers(recording, report.has_device_times() ? device.pieces : pauses, lines);
   report.times = std::move(device.steps);
   report.ranges = range_rows(recording, timeline, report.steps, report.device);
   add_up(report);
@@ -503,46 +500,33 @@ SessionReport analyse(const recording::Session& session, const AnalysisOptions& 
 
 std::string gain_text(const Gain& gain) {
   const double faster = gain.step_ms > 0 ? gain.now_ms / gain.step_ms : 0;
-  return fmt::format("step {:.1f} -> {:.1f} ms ({:.1f} to {:.1f}), {:.2f} times as fast, if {}; predicted",
-                     gain.now_ms, gain.step_ms, gain.low_ms, gain.high_ms, faster, gain.change);
+  return fmt::format(
+      "step {:.1f} -> {:.1f} ms ({:.1f} to {:.1f}), {:.2f} times as fast, if {}; predicted",
+      gain.now_ms, gain.step_ms, gain.low_ms, gain.high_ms, faster, gain.change);
 }
 
 const char* idle_title(IdleClass idle) {
   switch (idle) {
-    case IdleClass::kStepStart:
-      return "start of the step";
-    case IdleClass::kAfterSync:
-      return "after a synchronisation";
-    case IdleClass::kLaunch:
-      return "launching";
-    case IdleClass::kBlockedCall:
-      return "blocked in other CUDA calls";
-    case IdleClass::kHostElsewhere:
-      return "host elsewhere in mid-step";
-    case IdleClass::kQueued:
-      return "work queued, not begun";
-    case IdleClass::kUnknown:
-      break;
+    case IdleClass::kStepStart: return "start of the step";
+    case IdleClass::kAfterSync: return "after a synchronisation";
+    case IdleClass::kLaunch: return "launching";
+    case IdleClass::kBlockedCall: return "blocked in other CUDA calls";
+    case IdleClass::kHostElsewhere: return "host elsewhere in mid-step";
+    case IdleClass::kQueued: return "work queued, not begun";
+    case IdleClass::kUnknown: break;
   }
   return "unknown (work without times)";
 }
 
 const char* idle_id(IdleClass idle) {
   switch (idle) {
-    case IdleClass::kStepStart:
-      return "step_start";
-    case IdleClass::kAfterSync:
-      return "after_sync";
-    case IdleClass::kLaunch:
-      return "launch";
-    case IdleClass::kBlockedCall:
-      return "blocked_call";
-    case IdleClass::kHostElsewhere:
-      return "host_elsewhere";
-    case IdleClass::kQueued:
-      return "queued";
-    case IdleClass::kUnknown:
-      break;
+    case IdleClass::kStepStart: return "step_start";
+    case IdleClass::kAfterSync: return "after_sync";
+    case IdleClass::kLaunch: return "launch";
+    case IdleClass::kBlockedCall: return "blocked_call";
+    case IdleClass::kHostElsewhere: return "host_elsewhere";
+    case IdleClass::kQueued: return "queued";
+    case IdleClass::kUnknown: break;
   }
   return "unknown";
 }

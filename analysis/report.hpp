@@ -46,13 +46,13 @@ struct Finding {
   Gain gain;                 // what the cure would bring
   SourceLine after, before;  // `where` as data: the calls round the region, or one line in `before`
   std::vector<SourceLine> lines;  // where its time was seen to go, dearest first; may be empty
-  double share = 0;          // of wall time that it costs
+  double share = 0;               // of wall time that it costs
   std::uint64_t total_ns = 0;
   Spread share_of_step;  // over the steps
   Spread ms_of_step;
   std::uint32_t steps = 0;       // steps that it was met in
   std::uint32_t dear_steps = 0;  // … of these, those in which it costs more than a trifle
-  bool problem = true;      // false: information
+  bool problem = true;           // false: information
 };
 
 struct OtherDevice {
@@ -79,7 +79,8 @@ struct ProcessReport {
   std::vector<std::string> notices;   // what the library had to say
   std::vector<std::string> settings;
   recording::TimeSource time_source = recording::TimeSource::kNone;  // of most of the work
-  std::map<recording::TimeSource, std::uint64_t> times_by_source;  // pieces of work of the judged steps
+  std::map<recording::TimeSource, std::uint64_t>
+      times_by_source;  // pieces of work of the judged steps
   std::uint64_t clock_correction_ns = 0;
   // As CUPTI tells, in the judged steps: its own work, launches that waited for room in the
   // device's queue, the driver compiling and loading code.
@@ -90,7 +91,7 @@ struct ProcessReport {
   // steps
   StepMode mode = StepMode::kSteps;
   recording::StepSource step_source = recording::StepSource::kNone;
-  SourceLine pass_line;  // of passes: where each begins
+  SourceLine pass_line;     // of passes: where each begins
   bool has_loader = false;  // a frame of torch's DataLoader at work was seen
   std::uint64_t steps_seen = 0;
   std::uint32_t windows = 0, cut_windows = 0, warmup_left_out = 0;
@@ -111,7 +112,7 @@ struct ProcessReport {
   std::array<std::uint64_t, kHostStates> host_ns = {};  // by HostState, within the steps
   Spread step_ms, busy_share_of_step;
   Summary summary;
-  Division division;              // known where there are device times
+  Division division;  // known where there are device times
   HostReport host_counters;
   Gaps gaps;                      // what the host did while the device idled
   Workers workers;                // what loader workers did meanwhile

@@ -60,16 +60,13 @@ HostState state_of(const Call& call) {
     case Category::kLaunch:
     case Category::kGraphLaunch:
     case Category::kCopy:
-    case Category::kMemset:
-      return HostState::kLaunching;
+    case Category::kMemset: return HostState::kLaunching;
     case Category::kDeviceAlloc:
     case Category::kDeviceFree:
     case Category::kHostAlloc:
     case Category::kHostFree:
-    case Category::kModule:
-      return HostState::kOtherCall;
-    default:
-      break;
+    case Category::kModule: return HostState::kOtherCall;
+    default: break;
   }
   return call.end_ns - call.start_ns < kShortCallNs ? HostState::kLaunching : HostState::kOtherCall;
 }
@@ -83,8 +80,8 @@ class Waits {
     }
   }
 
-  // The wait that the device's idling since `gap` follows from: the last to begin before the gap that
-  // had returned when the next work was asked for. Instants must rise from call to call.
+  // The wait that the device's idling since `gap` follows from: the last to begin before the gap
+  // that had returned when the next work was asked for. Instants must rise from call to call.
   std::uint32_t at(std::uint64_t gap, std::uint64_t next_asked) {
     for (; next_ < waits_.size() && recording_.calls[waits_[next_]].start_ns < gap; ++next_) {
       latest_[recording_.calls[waits_[next_]].thread_id] = waits_[next_];
@@ -165,9 +162,9 @@ void Splitter::gap(const Gap& gap) {
     asked_ = recording_.calls[asker].start_ns;
     asked_end_ = recording_.calls[asker].end_ns;
   }
-  // At most as long as the host had waited, in all gaps behind the wait together: so much earlier it
-  // would have gone on without it. Later gaps follow from it only if they are short, as those between
-  // launches: in a long one the host does something of its own.
+  // At most as long as the host had waited, in all gaps behind the wait together: so much earlier
+  // it would have gone on without it. Later gaps follow from it only if they are short, as those
+  // between launches: in a long one the host does something of its own.
   wait_ = waits_.at(gap.begin, asked_);
   sync_end_ = 0;
   if (wait_ != kNoCall && recording_.calls[wait_].end_ns + kClockSlackNs < gap.begin &&
@@ -278,9 +275,7 @@ void Splitter::by_host(const Gap& gap, std::uint32_t step, std::uint64_t begin, 
           launching.ns += piece.ns;
         }
         break;
-      case HostState::kLaunching:
-        launching.ns += piece.ns;
-        break;
+      case HostState::kLaunching: launching.ns += piece.ns; break;
       case HostState::kWaiting:
         piece.idle = IdleClass::kAfterSync;
         add(piece);
@@ -393,8 +388,8 @@ StepSelection select_steps(const Recording& recording, const Timeline& timeline)
                        passes.edges_ns[i - 1], passes.edges_ns[i]});
     }
     if (steps.empty()) continue;
-    // A host that runs ahead asks for all passes in the time of some: what a pass costs shows in the end
-    // of the last one's work.
+    // A host that runs ahead asks for all passes in the time of some: what a pass costs shows in
+    // the end of the last one's work.
     steps.back().end_ns =
         std::max(steps.back().end_ns, end_of_work(recording, timeline, steps.front().begin_ns,
                                                   steps.back().end_ns, window.end_ns));

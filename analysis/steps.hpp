@@ -23,9 +23,9 @@ struct Step {
 };
 
 enum class StepMode : std::uint8_t {
-  kSteps,     // real steps
+  kSteps,      // real steps
   kWholeSpan,  // no step was seen: one span from the first request for work to the last work's end
-  kPasses      // no step was seen: the passes of the program's loop (passes.hpp) are taken for steps
+  kPasses  // no step was seen: the passes of the program's loop (passes.hpp) are taken for steps
 };
 
 // The steps that the verdict is about.
@@ -94,8 +94,8 @@ struct IdlePiece {
 
 struct StepTimes {
   std::uint64_t wall_ns = 0;
-  std::uint64_t busy_ns = 0;         // union of all work on the device within the step
-  std::uint64_t kernel_busy_ns = 0;  // union of kernels and graphs
+  std::uint64_t busy_ns = 0;          // union of all work on the device within the step
+  std::uint64_t kernel_busy_ns = 0;   // union of kernels and graphs
   std::uint64_t earlier_busy_ns = 0;  // work asked for before the recording began
   std::array<std::uint64_t, kIdleClasses> idle_ns = {};  // by IdleClass
   std::uint64_t ops = 0;                                 // device work launched in the step

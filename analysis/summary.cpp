@@ -33,12 +33,9 @@ std::string call_name(const Recording& recording, const Call& call) {
 MemoryKind host_kind_of(const recording::CopyPayload& copy) {
   switch (copy.direction) {
     case CopyDirection::kHostToDevice:
-    case CopyDirection::kHostToHost:
-      return copy.source_kind;
-    case CopyDirection::kDeviceToHost:
-      return copy.destination_kind;
-    default:
-      return MemoryKind::kDevice;
+    case CopyDirection::kHostToHost: return copy.source_kind;
+    case CopyDirection::kDeviceToHost: return copy.destination_kind;
+    default: return MemoryKind::kDevice;
   }
 }
 
@@ -89,8 +86,7 @@ class Summariser {
     if (hiccups_.count * kFewHiccups <= out_.small_copies.count) {
       out_.small_copies.idle_ns += hiccups_.idle_ns;
     }
-    out_.concurrency =
-        concurrency_of(recording_, timeline_, steps_, device_.device, lines_);
+    out_.concurrency = concurrency_of(recording_, timeline_, steps_, device_.device, lines_);
     out_.median_kernel_ns = median_of(kernel_lengths_);
     out_.median_launch_gap_ns = median_of(launch_gaps_);
     return std::move(out_);
@@ -132,12 +128,8 @@ class Summariser {
     row.failed += has_failed(call);
     switch (call.category) {
       case Category::kLaunch:
-      case Category::kGraphLaunch:
-        launch(index, call, step);
-        break;
-      case Category::kCopy:
-        copy(index, call, step);
-        break;
+      case Category::kGraphLaunch: launch(index, call, step); break;
+      case Category::kCopy: copy(index, call, step); break;
       case Category::kDeviceAlloc:
         ++out_.allocations.device_allocs;
         out_.allocations.failed += has_failed(call);
@@ -155,8 +147,7 @@ class Summariser {
         ++out_.allocations.host_frees;
         pinning(call);
         break;
-      default:
-        break;
+      default: break;
     }
     if (waits_for_device(call)) wait(index, call);
   }
@@ -296,8 +287,8 @@ class Summariser {
     allocation_lines_.add(call.python_stack, host_ns);
   }
 
-  // An allocator that is refused memory gives back what it kept and asks again: its thread does nothing
-  // else meanwhile. One that is refused for good, or asks for less, is another matter.
+  // An allocator that is refused memory gives back what it kept and asks again: its thread does
+  // nothing else meanwhile. One that is refused for good, or asks for less, is another matter.
   void follow_retry(const Call& call) {
     Allocations& a = out_.allocations;
     Retry& retry = retries_[call.thread_id];
@@ -331,8 +322,8 @@ class Summariser {
     pinning_lines_.add(call.python_stack, host_ns);
   }
 
-  // A small copy takes the host from its call to the next one of the thread: what the framework does
-  // for it lies between. A wait for the copy belongs to it.
+  // A small copy takes the host from its call to the next one of the thread: what the framework
+  // does for it lies between. A wait for the copy belongs to it.
   void follow_small_copy(std::uint32_t index, const Call& call, std::uint32_t step) {
     SmallCopy& open = small_copy_[call.thread_id];
     const bool behind_another = open.call != kNoCall;
@@ -399,13 +390,14 @@ class Summariser {
     return 0;
   }
 
-  // A stretch may end (or begin) with a call of a helper's thread, such as a loader's that pins memory:
-  // the lines are then those of the thread that asked for the work behind it.
+  // A stretch may end (or begin) with a call of a helper's thread, such as a loader's that pins
+  // memory: the lines are then those of the thread that asked for the work behind it.
   void use_launching_thread(const IdlePiece& piece, std::uint32_t& after, std::uint32_t& before) {
     if (piece.next_op == kNoCall) return;
     const std::uint32_t asker = timeline_.ops[piece.next_op].call;
     const std::uint32_t thread = recording_.calls[asker].thread_id;
-    if (before != 0 && !lines_.line(before).user && recording_.calls[piece.call].thread_id != thread) {
+    if (before != 0 && !lines_.line(before).user &&
+        recording_.calls[piece.call].thread_id != thread) {
       const std::uint32_t line = lines_.id_of(stack_from(asker, 1));
       if (line != 0) before = line;
     }
@@ -555,8 +547,8 @@ class Summariser {
         entry.one_api = entry.one_api && api == entry.api;
       }
       row.ns += piece.ns;
-      row.pieces += row.pieces == 0 || piece.before_call == kNoCall ||
-                    piece.before_call != entry.last_before;
+      row.pieces +=
+          row.pieces == 0 || piece.before_call == kNoCall || piece.before_call != entry.last_before;
       entry.last_before = piece.before_call;
       if (row.by_step.empty() || row.by_step.back().first != piece.step) {
         row.by_step.emplace_back(piece.step, 0);
@@ -612,11 +604,12 @@ class Summariser {
   std::map<std::pair<std::uint32_t, std::uint16_t>, WaitRow> waits_;  // by line id and api
   std::unordered_map<std::uint32_t, LastLaunch> last_launch_;
   std::vector<std::uint64_t> kernel_lengths_, launch_gaps_;
-  std::unordered_map<std::uint32_t, SmallCopy> small_copy_;  // by thread: the last call, if it is one
+  std::unordered_map<std::uint32_t, SmallCopy>
+      small_copy_;       // by thread: the last call, if it is one
   SmallCopies hiccups_;  // long pauses from small copy to small copy of one line
   std::unordered_map<std::uint32_t, std::uint64_t> launches_at_;  // by line id
-  std::unordered_map<std::uint32_t, Retry> retries_;  // by thread
-  std::vector<Kept> kept_;                            // in the step `offload_step_`
+  std::unordered_map<std::uint32_t, Retry> retries_;              // by thread
+  std::vector<Kept> kept_;                                        // in the step `offload_step_`
   std::uint32_t offload_step_ = kNoCall;
   LineVote offload_lines_;
   LineVote allocation_lines_, pinning_lines_, small_copy_lines_, retry_lines_;
@@ -636,7 +629,8 @@ Summary summarise(const Recording& recording, const Timeline& timeline,
                   const std::vector<Step>& steps, DeviceSteps& device,
                   std::vector<IdlePiece>& host_pauses, Causes& causes, SourceLines& lines,
                   std::vector<std::uint32_t>& row_of_piece) {
-  return Summariser(recording, timeline, steps, device, causes, lines).run(host_pauses, row_of_piece);
+  return Summariser(recording, timeline, steps, device, causes, lines)
+      .run(host_pauses, row_of_piece);
 }
 
 }  // namespace gpubusy::analysis

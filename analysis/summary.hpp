@@ -29,9 +29,9 @@ struct CopyRow {
   recording::MemoryKind host_kind = recording::MemoryKind::kUnknown;  // of the host side, if any
   bool asynchronous = false;
   std::uint64_t count = 0, bytes = 0;
-  std::uint64_t timed = 0, timed_bytes = 0, device_ns = 0;            // of those with a device time
-  std::uint64_t host_ns = 0;                                          // the host in the call
-  std::uint64_t host_idle_ns = 0;                                     // … while no kernel ran
+  std::uint64_t timed = 0, timed_bytes = 0, device_ns = 0;  // of those with a device time
+  std::uint64_t host_ns = 0;                                // the host in the call
+  std::uint64_t host_idle_ns = 0;                           // … while no kernel ran
   // Above kSmallCopyBytes only, without those of a checkpoint, which is a finding of its own.
   std::uint64_t large_count = 0, large_bytes = 0, large_idle_ns = 0;
   SourceLine line;  // where most of the host time was spent
@@ -83,8 +83,8 @@ struct Allocations {
   // … and were asked for again when memory had been given back: from the failure to the success.
   std::uint64_t retries = 0, retry_frees = 0, retry_host_ns = 0, retry_idle_ns = 0;
   SourceLine retry_line;
-  std::uint64_t idle_ns = 0;  // device idle meanwhile
-  SourceLine line;            // where most of the time was spent
+  std::uint64_t idle_ns = 0;                             // device idle meanwhile
+  SourceLine line;                                       // where most of the time was spent
   std::uint64_t pinned_host_ns = 0, pinned_idle_ns = 0;  // of pinned host memory, as above
   SourceLine pinned_line;
 };
@@ -93,12 +93,12 @@ struct Allocations {
 struct SmallCopies {
   std::uint64_t count = 0, bytes = 0;
   std::uint64_t in_series = 0;  // right behind another one of the thread, but for waits
-  std::uint64_t idle_ns = 0;  // the host with them while no kernel runs
-  SourceLine line;            // where most of that was spent
+  std::uint64_t idle_ns = 0;    // the host with them while no kernel runs
+  SourceLine line;              // where most of that was spent
 };
 
-// Copies to the host that are copied back, from the same memory and as many bytes, later in the step, and
-// others between: activations that are kept on the host until backward, for one.
+// Copies to the host that are copied back, from the same memory and as many bytes, later in the
+// step, and others between: activations that are kept on the host until backward, for one.
 struct Offloads {
   std::uint64_t count = 0, bytes = 0;  // there and back is one
   std::uint64_t alone_ns = 0;          // of the device with them, both ways, while no kernel runs
@@ -119,7 +119,7 @@ struct Summary {
   Concurrency concurrency;
   std::uint64_t launches = 0;  // kernels and graphs launched
   std::uint64_t graph_launches = 0;
-  std::uint64_t kernel_ns = 0;  // sum over kernels, not union
+  std::uint64_t kernel_ns = 0;            // sum over kernels, not union
   std::uint64_t single_precision_ns = 0;  // … of products and convolutions without tensor cores
   std::string single_precision_kernel;    // the one with most of that time
   SourceLine single_precision_line;
@@ -127,9 +127,9 @@ struct Summary {
   std::uint64_t median_launch_gap_ns = 0;  // from launch to launch on a thread
 };
 
-// Of pieces and pauses whose causes are told. It completes what is known of the pieces: whether input
-// follows, and which of them are hiccups of a series. `row_of_piece`: filled with the row in Summary::idle of
-// each idle piece of the device.
+// Of pieces and pauses whose causes are told. It completes what is known of the pieces: whether
+// input follows, and which of them are hiccups of a series. `row_of_piece`: filled with the row in
+// Summary::idle of each idle piece of the device.
 Summary summarise(const recording::Recording& recording, const Timeline& timeline,
                   const std::vector<Step>& steps, DeviceSteps& device,
                   std::vector<IdlePiece>& host_pauses, Causes& causes, SourceLines& lines,

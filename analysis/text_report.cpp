@@ -66,8 +66,9 @@ std::string step_length(const ProcessReport& p, const Page& page) {
 void headline(Page& page, const ProcessReport& p) {
   if (p.wall_ns == 0) return;
   const std::string span =
-      p.has_steps() ? steps_text(p, page)
-                    : fmt::format("{} ms from the first to the last device work", number(ms(p.wall_ns)));
+      p.has_steps()
+          ? steps_text(p, page)
+          : fmt::format("{} ms from the first to the last device work", number(ms(p.wall_ns)));
   if (!p.has_device_times()) {
     page.line(page.styled(Style::kBold, "GPU busy: not known") + " in " + span +
               step_length(p, page));
@@ -214,8 +215,8 @@ void gaps_table(Page& page, const ProcessReport& p) {
 
 void workers_table(Page& page, const Workers& w) {
   if (w.looks == 0) return;
-  page.heading(fmt::format("What the {} worker process{} did meanwhile", w.count,
-                           w.count == 1 ? "" : "es"));
+  page.heading(
+      fmt::format("What the {} worker process{} did meanwhile", w.count, w.count == 1 ? "" : "es"));
   Table table({"", "share", "looks"});
   const auto share = [&](std::uint64_t looks) {
     return percent(static_cast<double>(looks) / static_cast<double>(w.looks));
@@ -234,8 +235,8 @@ void workers_table(Page& page, const Workers& w) {
                fmt::format("{}", in_lines - shown)});
   }
   if (w.without_line > 0) {
-    table.add({"in lines that are not known", share(w.without_line),
-               fmt::format("{}", w.without_line)});
+    table.add(
+        {"in lines that are not known", share(w.without_line), fmt::format("{}", w.without_line)});
   }
   if (const std::uint64_t idle = w.looks - in_lines - w.without_line; idle > 0) {
     table.add({loading_text(Loading::kIdle), share(idle), fmt::format("{}", idle)});
@@ -391,16 +392,17 @@ void coverage(Page& page, const ProcessReport& p) {
                               : ""));
   }
   if (p.has_steps() && p.other_steps > 1) {
-    page.wrapped("  ", fmt::format("Median step in the windows {} ms, of the {} outside {} ms: what "
-                                   "recording costs, warm-up, and how far the host ran ahead.",
-                                   number(p.step_ms.median), p.other_steps,
-                                   number(p.other_step_ms.median)));
+    page.wrapped(
+        "  ", fmt::format("Median step in the windows {} ms, of the {} outside {} ms: what "
+                          "recording costs, warm-up, and how far the host ran ahead.",
+                          number(p.step_ms.median), p.other_steps, number(p.other_step_ms.median)));
   }
   if (p.times_by_source.contains(recording::TimeSource::kEvents)) {
-    page.wrapped("  ",
-                 "CUDA events lie round each piece of work: on an idle GPU they take in the few us "
-                 "between event and launch, and the loading of a kernel's code at its first launch, "
-                 "so busy is an upper bound.");
+    page.wrapped(
+        "  ",
+        "CUDA events lie round each piece of work: on an idle GPU they take in the few us "
+        "between event and launch, and the loading of a kernel's code at its first launch, "
+        "so busy is an upper bound.");
   }
   if (p.cupti_ns > 0) {
     page.wrapped("  ", fmt::format("CUPTI itself took {} ms of these steps.",
@@ -412,9 +414,10 @@ void coverage(Page& page, const ProcessReport& p) {
                                    p.coverage.unhooked));
   }
   if (p.coverage.dropped > 0 || p.coverage.orphan_times > 0) {
-    page.wrapped("  ", fmt::format("CUPTI dropped {} records; {} pieces of device work belong to no "
-                                   "call that was seen.",
-                                   p.coverage.dropped, p.coverage.orphan_times));
+    page.wrapped("  ",
+                 fmt::format("CUPTI dropped {} records; {} pieces of device work belong to no "
+                             "call that was seen.",
+                             p.coverage.dropped, p.coverage.orphan_times));
   }
   if (p.coverage.failed_calls > 0) {
     page.wrapped("  ", fmt::format("{} calls returned an error.", p.coverage.failed_calls));
@@ -530,10 +533,11 @@ void process(Page& page, const ProcessReport& p) {
 // First line of a session without a call, and what may be behind it.
 void nothing_seen(Page& page, const SessionReport& report) {
   if (report.driver_without_calls.empty()) {
-    page.wrapped("",
-                 "No CUDA call was intercepted in any process, or none in a window: there is nothing "
-                 "to judge.",
-                 Style::kBad);
+    page.wrapped(
+        "",
+        "No CUDA call was intercepted in any process, or none in a window: there is nothing "
+        "to judge.",
+        Style::kBad);
     return;
   }
   constexpr std::size_t kNamed = 3;

@@ -42,15 +42,15 @@ inline constexpr std::uint64_t kClockPieceNs = 50'000'000;
 // memset or a small kernel (zero_grad, a counter), not behind a whole forward pass.
 inline constexpr int kWorkBehindPause = 4;
 
-// Copies down and up again of at least this size are data that the host computes on; less is a count
-// or a loss.
+// Copies down and up again of at least this size are data that the host computes on; less is a
+// count or a loss.
 inline constexpr std::uint64_t kCpuPartBytes = 4u << 10;
 
 // How many frames of a stack are searched for a library that tells what the program does.
 inline constexpr std::size_t kMaxFramesForCause = 64;
 
-// A long pause inside a series of launches (or copies) from one line is a hiccup of that series, such
-// as losing the processor, if it is one in so many or fewer.
+// A long pause inside a series of launches (or copies) from one line is a hiccup of that series,
+// such as losing the processor, if it is one in so many or fewer.
 inline constexpr std::uint64_t kFewHiccups = 20;
 
 // Turns of a loop are taken for steps where a program marks none, if there are so many of them …
@@ -61,12 +61,12 @@ inline constexpr double kEvenPasses = 0.75;
 // A prelude's first steps hold imports, warm-up and autotuning.
 inline constexpr std::uint32_t kPreludeWarmupSteps = 1;
 
-// How long a look at a thread stands for what it does behind it, if no other look follows: twice the
-// longest time between two looks.
+// How long a look at a thread stands for what it does behind it, if no other look follows: twice
+// the longest time between two looks.
 inline constexpr std::uint64_t kLookReachNs = 20'000'000;
 
-// Gaps of some milliseconds are met by looks by chance: what was seen of this much of a finding's time
-// tells of it. How much it was is said.
+// Gaps of some milliseconds are met by looks by chance: what was seen of this much of a finding's
+// time tells of it. How much it was is said.
 inline constexpr double kLeastSeen = 0.25;
 
 // A line that the host is at for this much of a finding's gaps is where the finding is.
@@ -79,8 +79,8 @@ inline constexpr double kLeastPartShare = 0.001;
 // for a flash disk, and the wait for a processor behind it. One that takes longer is met while it
 // waits.
 inline constexpr std::uint64_t kLongestFaultNs = 2'000'000;
-// … and what the kernel does for it at least on the thread's own processor: 17 to 26 us were measured,
-// half of the fault where the disk is fast.
+// … and what the kernel does for it at least on the thread's own processor: 17 to 26 us were
+// measured, half of the fault where the disk is fast.
 inline constexpr std::uint64_t kFaultRunNs = 10'000;
 
 // A helper that is woken later than this had no processor; on a busy machine some ms are usual.
@@ -110,8 +110,8 @@ inline constexpr double kStarvationSteps = 0.5;
 // stream it begins within some microseconds.
 inline constexpr std::uint64_t kQueuedBehindEarlierNs = 20'000;
 
-// … unless it begins within this behind recorded work of another stream, for which it may have waited:
-// an event between streams takes some microseconds, more on a busy device.
+// … unless it begins within this behind recorded work of another stream, for which it may have
+// waited: an event between streams takes some microseconds, more on a busy device.
 inline constexpr std::uint64_t kWaitedForNs = 50'000;
 
 // Idle behind synchronisations: 20 .item() calls with 0.1 ms of Python each in a 50 ms step are 4

@@ -22,25 +22,18 @@ constexpr std::uint32_t kDefaultStream = 7;
 
 OpKind kind_of(Category category) {
   switch (category) {
-    case Category::kCopy:
-      return OpKind::kCopy;
-    case Category::kMemset:
-      return OpKind::kMemset;
-    case Category::kGraphLaunch:
-      return OpKind::kGraph;
-    default:
-      return OpKind::kKernel;
+    case Category::kCopy: return OpKind::kCopy;
+    case Category::kMemset: return OpKind::kMemset;
+    case Category::kGraphLaunch: return OpKind::kGraph;
+    default: return OpKind::kKernel;
   }
 }
 
 OpKind kind_of(recording::ActivityKind kind) {
   switch (kind) {
-    case recording::ActivityKind::kCopy:
-      return OpKind::kCopy;
-    case recording::ActivityKind::kMemset:
-      return OpKind::kMemset;
-    default:
-      return OpKind::kKernel;
+    case recording::ActivityKind::kCopy: return OpKind::kCopy;
+    case recording::ActivityKind::kMemset: return OpKind::kMemset;
+    default: return OpKind::kKernel;
   }
 }
 
@@ -185,7 +178,7 @@ class ClockCorrection {
     if (!has_next) return last->second;
     const std::uint64_t at = std::get<3>(piece);
     return at - std::get<3>(last->first) <= std::get<3>(next->first) - at ? last->second
-                                                                         : next->second;
+                                                                          : next->second;
   }
 
   std::map<Stretch, std::uint64_t> by_stretch_;
@@ -250,8 +243,8 @@ void count_call(Coverage& coverage, const Call& call, bool timed) {
 
 namespace {
 
-// Ends of a device's work by the time at which it was asked for: whether a stream's first work, which
-// began late, may have waited for recorded work of another stream (an event).
+// Ends of a device's work by the time at which it was asked for: whether a stream's first work,
+// which began late, may have waited for recorded work of another stream (an event).
 class Ends {
  public:
   Ends(const Recording& recording, const Timeline& timeline) : recording_(recording) {
@@ -285,12 +278,12 @@ class Ends {
 
 // A stream works in order. If the first work that was asked for behind a pause of the recording had
 // to wait in its stream, then for work from within the pause: the device was busy until it began.
-// (Or it waited for another stream, which comes to the same where nothing recorded was there to wait
-// for.)
+// (Or it waited for another stream, which comes to the same where nothing recorded was there to
+// wait for.)
 std::map<std::int16_t, std::vector<Interval>> earlier_work(const Recording& recording,
                                                            const Timeline& timeline) {
-  // The first work of each stretch of recording, by stream. Nothing ran before the first stretch: the
-  // recording opens with the first CUDA call.
+  // The first work of each stretch of recording, by stream. Nothing ran before the first stretch:
+  // the recording opens with the first CUDA call.
   std::vector<std::uint64_t> edges;
   for (const recording::RecordingEdge& edge : recording.recording_edges) {
     edges.push_back(edge.time_ns);
@@ -395,26 +388,20 @@ bool wants_device_work(const Call& call) {
   if (has_failed(call) || (call.flags & recording::kCallCaptured)) return false;
   switch (call.category) {
     case Category::kLaunch:
-    case Category::kGraphLaunch:
-      return true;
+    case Category::kGraphLaunch: return true;
     case Category::kCopy:
       return call.copy.bytes != 0 && call.copy.direction != CopyDirection::kHostToHost;
-    case Category::kMemset:
-      return call.memset.bytes != 0;
-    default:
-      return false;
+    case Category::kMemset: return call.memset.bytes != 0;
+    default: return false;
   }
 }
 
 bool is_pageable_copy(const Call& call) {
   if (call.category != Category::kCopy) return false;
   switch (call.copy.direction) {
-    case CopyDirection::kHostToDevice:
-      return call.copy.source_kind == MemoryKind::kPageable;
-    case CopyDirection::kDeviceToHost:
-      return call.copy.destination_kind == MemoryKind::kPageable;
-    default:
-      return false;
+    case CopyDirection::kHostToDevice: return call.copy.source_kind == MemoryKind::kPageable;
+    case CopyDirection::kDeviceToHost: return call.copy.destination_kind == MemoryKind::kPageable;
+    default: return false;
   }
 }
 

@@ -19,7 +19,8 @@ inline constexpr std::uint32_t kNoCall = std::numeric_limits<std::uint32_t>::max
 
 enum class OpKind : std::uint8_t { kKernel, kCopy, kMemset, kGraph };
 
-// A piece of work on the device: that of a call, or with CUPTI each node of a graph. It belongs to the step and window in which it was launched.
+// A piece of work on the device: that of a call, or with CUPTI each node of a graph. It belongs to
+// the step and window in which it was launched.
 struct DeviceOp {
   std::uint64_t start_ns = 0, end_ns = 0;
   std::uint32_t call = kNoCall;  // index into Recording::calls

@@ -51,9 +51,9 @@ void export_window(const Recording& recording, const Timeline& timeline, const W
   const std::string worker = worker_name(recording);
   const std::uint64_t stamp = unix_time(recording, window.end_ns);
   TraceFile file(directory, options.compress);
-  const TraceCounts counts = write_trace(recording, timeline, window, names, options.max_bytes,
-                                         fmt::format("{}.{}.pt.trace.json", worker, stamp), file,
-                                         operators);
+  const TraceCounts counts =
+      write_trace(recording, timeline, window, names, options.max_bytes,
+                  fmt::format("{}.{}.pt.trace.json", worker, stamp), file, operators);
   const auto path = file.finish([&](unsigned attempt) {
     return fmt::format("{}.{}.pt.trace.json{}", worker, stamp + attempt,
                        options.compress ? ".gz" : "");

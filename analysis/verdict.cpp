@@ -36,8 +36,8 @@ std::string count_text(double count) {
              : fmt::format("{:.1f}", count);
 }
 
-constexpr std::size_t kMaxDoings = 3;   // named in a finding
-constexpr double kLeastDoing = 0.05;  // … besides the first
+constexpr std::size_t kMaxDoings = 3;  // named in a finding
+constexpr double kLeastDoing = 0.05;   // … besides the first
 
 // Sums idle rows by step and fills in the numbers of a finding.
 void add_numbers(Finding& finding, const ProcessReport& report,
@@ -59,8 +59,8 @@ void add_numbers(Finding& finding, const ProcessReport& report,
   }
   finding.share_of_step = spread_of(std::move(shares));
   finding.ms_of_step = spread_of(lengths);
-  finding.dear_steps = static_cast<std::uint32_t>(
-      std::count_if(lengths.begin(), lengths.end(), [&](double length) {
+  finding.dear_steps =
+      static_cast<std::uint32_t>(std::count_if(lengths.begin(), lengths.end(), [&](double length) {
         return length > 0 && length >= kDearOfLongest * finding.ms_of_step.maximum;
       }));
 }
@@ -101,7 +101,8 @@ class Places {
   }
   std::uint64_t seen() const { return seen_; }
 
-  // The line that it was at for most of the time, else the function's lines; empty: it was all over.
+  // The line that it was at for most of the time, else the function's lines; empty: it was all
+  // over.
   std::string most() const {
     for (const auto& [line, ns] : lines_) {
       if (is_most(ns)) return to_text(line);
@@ -117,9 +118,9 @@ class Places {
         high = std::max(high, other.line);
       }
       if (!is_most(sum) || low <= 0) continue;
-      return low == high ? to_text(line)
-                         : fmt::format("{}:{}-{} ({})", file_name(line.file), low, high,
-                                       line.function);
+      return low == high
+                 ? to_text(line)
+                 : fmt::format("{}:{}-{} ({})", file_name(line.file), low, high, line.function);
     }
     return {};
   }
@@ -157,8 +158,8 @@ class Places {
   std::uint64_t seen_ = 0;
 };
 
-// What the host did in the gaps of a finding, if enough of the time was looked at; a place that it was at
-// for long leads.
+// What the host did in the gaps of a finding, if enough of the time was looked at; a place that it
+// was at for long leads.
 void add_doing(Finding& finding, const ProcessReport& report,
                const std::function<bool(const GapRow&)>& wanted) {
   std::map<std::pair<std::string, std::string>, std::uint64_t> by_doing;
@@ -188,10 +189,10 @@ void add_doing(Finding& finding, const ProcessReport& report,
     text += fmt::format("{}{:.0f} % {}", i > 0 ? "; " : "", percent(share(most[i].first)),
                         most[i].second);
   }
-  finding.evidence += fmt::format(" The launching thread was looked at for {:.0f} % of it: {}.",
-                                  std::min(100.0, percent(static_cast<double>(seen) /
-                                                          static_cast<double>(finding.total_ns))),
-                                  text);
+  finding.evidence += fmt::format(
+      " The launching thread was looked at for {:.0f} % of it: {}.",
+      std::min(100.0, percent(static_cast<double>(seen) / static_cast<double>(finding.total_ns))),
+      text);
   const std::string place = places.most();
   if (!place.empty() && place != finding.where) {
     finding.where = place + (finding.where.empty() ? "" : ", " + finding.where);
@@ -221,9 +222,9 @@ std::string cost_text(const Finding& finding, const ProcessReport& report) {
 template <typename Row>
 bool is_starved(const Row& row) {
   const bool input = row.cause == Cause::kLoading || row.cause == Cause::kLoaderQueue;
-  return input || (row.cause == Cause::kNone &&
-                   (row.idle == IdleClass::kStepStart ||
-                    (row.idle == IdleClass::kHostElsewhere && row.input_copy)));
+  return input ||
+         (row.cause == Cause::kNone && (row.idle == IdleClass::kStepStart ||
+                                        (row.idle == IdleClass::kHostElsewhere && row.input_copy)));
 }
 
 std::vector<const IdleRow*> starved_rows(const ProcessReport& report) {
@@ -266,8 +267,9 @@ std::vector<const IdleRow*> worker_start_rows(const ProcessReport& report) {
   return rows_where(report, [](const IdleRow& row) { return row.cause == Cause::kWorkerStart; });
 }
 
-// Workers that keep pace with each other have their batches ready at the same time, and then none for
-// as long as one takes: every N steps, of N workers. Looks show that none of them was started meanwhile.
+// Workers that keep pace with each other have their batches ready at the same time, and then none
+// for as long as one takes: every N steps, of N workers. Looks show that none of them was started
+// meanwhile.
 bool workers_keep_pace(const ProcessReport& report, const std::vector<std::uint32_t>& stalled) {
   const Workers& w = report.workers;
   return !stalled.empty() && w.looks > 0 && w.started == w.count &&
@@ -296,18 +298,18 @@ std::optional<Finding> worker_restart(const ProcessReport& report) {
   set_region(finding, rows);
   finding.id = "worker_restart";
   finding.title = "The GPU waits for input each time the data loader begins anew";
-  finding.evidence = fmt::format("Idle {:.1f} ms in all ({:.1f} %), up to {:.1f} ms in a step.",
-                                 ms(finding.total_ns), percent(finding.share),
-                                 finding.ms_of_step.maximum);
+  finding.evidence =
+      fmt::format("Idle {:.1f} ms in all ({:.1f} %), up to {:.1f} ms in a step.",
+                  ms(finding.total_ns), percent(finding.share), finding.ms_of_step.maximum);
   if (!stalled.empty()) {
     finding.evidence += fmt::format(
-        " Nearly all of it in every {}. step ({} of {}), before a copy from the host: an even distance "
+        " Nearly all of it in every {}. step ({} of {}), before a copy from the host: an even "
+        "distance "
         "is what epochs have.",
         stalled[1] - stalled[0], stalled.size(), report.steps.size());
   }
-  add_doing(finding, report, [](const GapRow& row) {
-    return is_starved(row) || row.cause == Cause::kWorkerStart;
-  });
+  add_doing(finding, report,
+            [](const GapRow& row) { return is_starved(row) || row.cause == Cause::kWorkerStart; });
   finding.cure =
       "DataLoader(persistent_workers=True), or one iterator over several epochs (a sampler that "
       "does not end); if workers are kept already, prepare the first batch before the epoch ends.";
@@ -352,17 +354,18 @@ LoadingSeen loading_seen(const ProcessReport& report) {
 std::string processors_text(const ProcessReport& report, const char* text) {
   const double processors = report.host_offer.effective_processors();
   if (processors <= 0) return "";
-  return fmt::format(fmt::runtime(text), count_text(processors) + (processors == 1 ? " processor" : " processors"));
+  return fmt::format(fmt::runtime(text),
+                     count_text(processors) + (processors == 1 ? " processor" : " processors"));
 }
 
 // "The 4 workers were looked at 120 times: 97 % compute; 93 % of the looks at data.py:31 …"
 void add_workers(Finding& finding, const ProcessReport& report) {
   const Workers& w = report.workers;
   if (w.looks == 0) return;
-  finding.evidence += fmt::format(" Meanwhile {} worker{} looked at {} times: {}{}.",
-                                  w.count == 1 ? "the one" : fmt::format("the {}", w.count),
-                                  w.count == 1 ? " was" : "s were", w.looks,
-                                  loading_shares_text(w.doing), processors_text(report, "; the program has {}"));
+  finding.evidence += fmt::format(
+      " Meanwhile {} worker{} looked at {} times: {}{}.",
+      w.count == 1 ? "the one" : fmt::format("the {}", w.count), w.count == 1 ? " was" : "s were",
+      w.looks, loading_shares_text(w.doing), processors_text(report, "; the program has {}"));
   std::string lines;
   for (std::size_t i = 0; i < std::min(kMaxDoings, w.lines.size()); ++i) {
     const WorkerLine& l = w.lines[i];
@@ -374,7 +377,8 @@ void add_workers(Finding& finding, const ProcessReport& report) {
     finding.evidence +=
         " Workers that were not forked are interpreters of their own: their lines are not known.";
   } else if (w.forbidden) {
-    finding.evidence += " The system does not let the memory of workers be read: their lines are not known.";
+    finding.evidence +=
+        " The system does not let the memory of workers be read: their lines are not known.";
   }
   if (w.left_out > 0) finding.evidence += fmt::format(" {} more were not looked at.", w.left_out);
 }
@@ -386,67 +390,80 @@ std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen
     case Bottleneck::kProcessor:
       if (!seen.in_workers) {
         return "The training process computes the batch itself: do that in DataLoader workers "
-               "(num_workers=4 or more, as far as there are processors), on the GPU, or once before the "
+               "(num_workers=4 or more, as far as there are processors), on the GPU, or once "
+               "before the "
                "training.";
       }
       // The training process needs one of them.
       if (processors > 0 && workers + 1 < processors) {
-        return fmt::format("Workers compute all the time, and {} processors are free: more of them "
-                           "(num_workers, now {}), or make a batch cheaper at that line.",
-                           count_text(processors - workers - 1), workers);
+        return fmt::format(
+            "Workers compute all the time, and {} processors are free: more of them "
+            "(num_workers, now {}), or make a batch cheaper at that line.",
+            count_text(processors - workers - 1), workers);
       }
       if (processors > 0) {
-        return fmt::format("Workers compute all the time, and there is no processor for more of them "
-                           "({} workers, {}): make a batch cheaper at that line, do that on the GPU, or "
-                           "once before the training.",
-                           workers, processors_text(report, "{}"));
+        return fmt::format(
+            "Workers compute all the time, and there is no processor for more of them "
+            "({} workers, {}): make a batch cheaper at that line, do that on the GPU, or "
+            "once before the training.",
+            workers, processors_text(report, "{}"));
       }
-      return fmt::format("Workers compute all the time: more of them (num_workers, now {}) help as far as "
-                         "there are processors; else make a batch cheaper at that line, do that on the "
-                         "GPU, or once before the training.",
-                         workers);
+      return fmt::format(
+          "Workers compute all the time: more of them (num_workers, now {}) help as far as "
+          "there are processors; else make a batch cheaper at that line, do that on the "
+          "GPU, or once before the training.",
+          workers);
     case Bottleneck::kNoProcessor:
       if (!seen.in_workers) {
-        return "The training process waits for a processor: leave it one (fewer threads and processes "
+        return "The training process waits for a processor: leave it one (fewer threads and "
+               "processes "
                "beside it).";
       }
       // Something else may have taken them.
       if (processors > 0 && workers < processors) {
-        return fmt::format("Workers ({}) wait for processors ({}): something else takes these. Threads of "
-                           "numeric libraries in each worker (OMP_NUM_THREADS, cv2.setNumThreads), or "
-                           "other programs.",
-                           workers, count_text(processors));
+        return fmt::format(
+            "Workers ({}) wait for processors ({}): something else takes these. Threads of "
+            "numeric libraries in each worker (OMP_NUM_THREADS, cv2.setNumThreads), or "
+            "other programs.",
+            workers, count_text(processors));
       }
-      return fmt::format("There are more workers ({}) than processors for them{}: fewer (num_workers) make "
-                         "as many batches, and leave the training process one. Make a batch cheaper at "
-                         "that line, or do that on the GPU.",
-                         workers, processors_text(report, " ({})"));
+      return fmt::format(
+          "There are more workers ({}) than processors for them{}: fewer (num_workers) make "
+          "as many batches, and leave the training process one. Make a batch cheaper at "
+          "that line, or do that on the GPU.",
+          workers, processors_text(report, " ({})"));
     case Bottleneck::kStorage:
-      return std::string(seen.in_workers
-                             ? "Workers wait for storage: "
-                             : "The training process reads by itself and waits for storage: workers read "
-                               "ahead (num_workers); ") +
-             "many small files into few large ones (shards, one mapped file), on a local disk or in "
+      return std::string(
+                 seen.in_workers
+                     ? "Workers wait for storage: "
+                     : "The training process reads by itself and waits for storage: workers read "
+                       "ahead (num_workers); ") +
+             "many small files into few large ones (shards, one mapped file), on a local disk or "
+             "in "
              "memory" +
-             (seen.in_workers ? fmt::format("; more workers (now {}) wait side by side.", workers) : ".");
+             (seen.in_workers ? fmt::format("; more workers (now {}) wait side by side.", workers)
+                              : ".");
     case Bottleneck::kInput:
     case Bottleneck::kSleep:
     case Bottleneck::kChild:
       if (!seen.in_workers) break;
-      return fmt::format("Workers wait for something else at that line, which takes no processor: more of "
-                         "them wait side by side (num_workers, now {}), or fetch more with each request.",
-                         workers);
+      return fmt::format(
+          "Workers wait for something else at that line, which takes no processor: more of "
+          "them wait side by side (num_workers, now {}), or fetch more with each request.",
+          workers);
     case Bottleneck::kLock:
       if (!seen.in_workers) break;
-      return "Workers wait for a lock at that line, which more workers do not cure: hold it for less, or "
+      return "Workers wait for a lock at that line, which more workers do not cure: hold it for "
+             "less, or "
              "give each worker its own copy.";
     case Bottleneck::kIdle:
       if (!seen.in_workers) break;
-      return "Most workers wait to be asked: batches come in order, so one that takes longer holds up "
-             "the rest (prefetch_factor, in_order=False), or what follows the workers is slow (a large "
+      return "Most workers wait to be asked: batches come in order, so one that takes longer holds "
+             "up "
+             "the rest (prefetch_factor, in_order=False), or what follows the workers is slow (a "
+             "large "
              "batch through shared memory, pin_memory).";
-    case Bottleneck::kUnknown:
-      break;
+    case Bottleneck::kUnknown: break;
   }
   return "";
 }
@@ -455,9 +472,9 @@ std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen
 double library_share(const ProcessReport& report, std::string_view file) {
   std::uint64_t ns = 0;
   for (const GapRow& row : report.gaps.rows) {
-    const bool there = std::any_of(row.inner.begin(), row.inner.end(), [&](const SourceLine& frame) {
-      return frame.file.ends_with(file);
-    });
+    const bool there =
+        std::any_of(row.inner.begin(), row.inner.end(),
+                    [&](const SourceLine& frame) { return frame.file.ends_with(file); });
     ns += there ? row.ns : 0;
   }
   return report.gaps.seen_ns == 0
@@ -467,11 +484,12 @@ double library_share(const ProcessReport& report, std::string_view file) {
 
 bool from_queue(const ProcessReport& report) { return library_share(report, "/queue.py") > 0.5; }
 
-// Only what the recording shows to be there is to be changed: not every batch comes from a loader, nor
-// can each be prepared before the step before it has ended.
+// Only what the recording shows to be there is to be changed: not every batch comes from a loader,
+// nor can each be prepared before the step before it has ended.
 const char* input_cure(const ProcessReport& report, bool input) {
   if (gap_share(report, GapKind::kWorkers) > 0.5) {
-    return "The loader has workers, and they do not keep up: more of them (num_workers, as far as there "
+    return "The loader has workers, and they do not keep up: more of them (num_workers, as far as "
+           "there "
            "are processors), prefetch_factor, or batches that are cheaper to make.";
   }
   if (from_queue(report)) {
@@ -479,16 +497,20 @@ const char* input_cure(const ProcessReport& report, bool input) {
            "processes fill it.";
   }
   if (!input) {
-    return "See what the program does between these two lines; if it prepares data, do that ahead in "
+    return "See what the program does between these two lines; if it prepares data, do that ahead "
+           "in "
            "another thread or process, else move it off the launching thread.";
   }
   if (report.has_loader) {
-    return "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, pin_memory=True, "
+    return "Prepare batches while the GPU works: DataLoader(num_workers=4 or more, "
+           "pin_memory=True, "
            "persistent_workers=True) and .to(device, non_blocking=True); if the loader has workers "
            "already, make a batch cheaper or add workers.";
   }
-  return "Prepare it while the GPU works, in a thread or process of its own (a DataLoader with workers "
-         "does so), or make it on the GPU (device=). If it depends on results of the work before it, make "
+  return "Prepare it while the GPU works, in a thread or process of its own (a DataLoader with "
+         "workers "
+         "does so), or make it on the GPU (device=). If it depends on results of the work before "
+         "it, make "
          "it cheaper, or do several at once.";
 }
 
@@ -496,7 +518,8 @@ const char* input_cure(const ProcessReport& report, bool input) {
 bool loader_stalls(const ProcessReport& report, const std::vector<const IdleRow*>& rows) {
   std::vector<const IdleRow*> in_loader;
   for (const IdleRow* row : rows) {
-    if (row->cause == Cause::kLoading || row->cause == Cause::kLoaderQueue) in_loader.push_back(row);
+    if (row->cause == Cause::kLoading || row->cause == Cause::kLoaderQueue)
+      in_loader.push_back(row);
   }
   Finding finding;
   add_numbers(finding, report, in_loader);
@@ -564,16 +587,18 @@ std::optional<Finding> host_elsewhere(const ProcessReport& report) {
     seen_ns += row.ns;
     backward_ns += row.in_backward ? row.ns : 0;
   }
-  finding.cure = gap_share(report, GapKind::kLock) > 0.5
-                     ? "Another thread holds the lock: let it hold it for less, or take it before or behind "
-                       "the step."
-                 : gap_share(report, GapKind::kChild) > 0.5
-                     ? "Start the child process earlier and fetch its result later, or leave it out of the "
-                       "loop."
-                 : backward_ns * 2 > seen_ns
-                     ? "Backward launches from threads of autograd's own, and these are slow: launch less (CUDA "
-                       "graphs, torch.compile), or see what functions of the program's it calls back."
-                     : "Move that work off the launching thread, or behind the launches of the step.";
+  finding.cure =
+      gap_share(report, GapKind::kLock) > 0.5
+          ? "Another thread holds the lock: let it hold it for less, or take it before or behind "
+            "the step."
+      : gap_share(report, GapKind::kChild) > 0.5
+          ? "Start the child process earlier and fetch its result later, or leave it out of the "
+            "loop."
+      : backward_ns * 2 > seen_ns
+          ? "Backward launches from threads of autograd's own, and these are slow: launch less "
+            "(CUDA "
+            "graphs, torch.compile), or see what functions of the program's it calls back."
+          : "Move that work off the launching thread, or behind the launches of the step.";
   return finding;
 }
 
@@ -659,7 +684,8 @@ std::optional<Finding> pageable_copies(const ProcessReport& report) {
       count_text(per.count_of(count)), directions, per.word, per.count_of(bytes) / 1e6,
       per.ms_of(finding.total_ns), percent(finding.share));
   finding.cure =
-      to_host ? "Read less, and less often: reduce on the GPU first (mean, argmax, .half()). What must be "
+      to_host ? "Read less, and less often: reduce on the GPU first (mean, argmax, .half()). What "
+                "must be "
                 "read goes into a pinned buffer (torch.empty(..., pin_memory=True).copy_(x, "
                 "non_blocking=True)), with an event to wait for before it is used."
       : report.has_loader
@@ -685,10 +711,9 @@ std::optional<Finding> launch_bound(const ProcessReport& report) {
   finding.evidence = fmt::format(
       "Idle {} while the host launches. {} launches{}:{} a kernel lasts {:.1f} us (median).",
       cost_text(finding, report), count_text(per.count_of(s.launches)), per.word,
-      s.median_launch_gap_ns == 0
-          ? ""
-          : fmt::format(" one each {:.1f} us (median),",
-                        static_cast<double>(s.median_launch_gap_ns) / 1e3),
+      s.median_launch_gap_ns == 0 ? ""
+                                  : fmt::format(" one each {:.1f} us (median),",
+                                                static_cast<double>(s.median_launch_gap_ns) / 1e3),
       static_cast<double>(s.median_kernel_ns) / 1e3);
   finding.cure =
       "Launch less: CUDA graphs or torch.compile(mode=\"reduce-overhead\"), fused optimizers "
@@ -706,7 +731,8 @@ bool churns(const ProcessReport& report, std::uint64_t allocated, std::uint64_t 
 std::optional<Finding> memory_full(const ProcessReport& report) {
   const Allocations& a = report.summary.allocations;
   if (a.retries == 0 || report.share(a.retry_host_ns) < kMemoryFullShare) return std::nullopt;
-  // What was given back is asked for again later: where little else is freed, all of it is the cost.
+  // What was given back is asked for again later: where little else is freed, all of it is the
+  // cost.
   const bool all = a.retry_frees * 2 >= a.device_frees;
   const std::uint64_t host_ns = all ? a.host_ns : a.retry_host_ns;
   const Per per(report);
@@ -717,14 +743,17 @@ std::optional<Finding> memory_full(const ProcessReport& report) {
   finding.share = report.share(finding.total_ns);
   set_line(finding, a.retry_line);
   finding.evidence = fmt::format(
-      "{} allocations{} fail and succeed when {} blocks were given back, which waits for the GPU{}: "
+      "{} allocations{} fail and succeed when {} blocks were given back, which waits for the "
+      "GPU{}: "
       "{:.2f} ms of the host ({:.1f} %), for {:.2f} ms of that the GPU is idle.",
       count_text(per.count_of(a.retries)), per.word, count_text(per.count_of(a.retry_frees)),
-      all ? fmt::format("; {} are allocated anew", count_text(per.count_of(a.device_allocs - a.failed)))
+      all ? fmt::format("; {} are allocated anew",
+                        count_text(per.count_of(a.device_allocs - a.failed)))
           : "",
       per.ms_of(host_ns), percent(report.share(host_ns)), per.ms_of(finding.total_ns));
   finding.cure =
-      "Leave some memory free: a smaller batch, activation checkpointing, lower precision, or no tensors "
+      "Leave some memory free: a smaller batch, activation checkpointing, lower precision, or no "
+      "tensors "
       "kept beyond the step; constant shapes and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
       "against memory in pieces that do not fit.";
   return finding;
@@ -746,7 +775,8 @@ std::optional<Finding> allocation_churn(const ProcessReport& report) {
   finding.share = report.share(a.idle_ns);
   set_line(finding, a.line);
   finding.evidence = fmt::format(
-      "{} cudaMalloc, {} cudaFree{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
+      "{} cudaMalloc, {} cudaFree{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for "
+      "{:.2f} "
       "ms of that.",
       count_text(per.count_of(a.device_allocs)), count_text(per.count_of(a.device_frees)), per.word,
       per.ms_of(a.host_ns), percent(share), per.ms_of(a.idle_ns));
@@ -772,7 +802,8 @@ std::optional<Finding> pinning_churn(const ProcessReport& report) {
   finding.share = report.share(a.pinned_idle_ns);
   set_line(finding, a.pinned_line);
   finding.evidence = fmt::format(
-      "{} pinnings, {} releases{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for {:.2f} "
+      "{} pinnings, {} releases{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for "
+      "{:.2f} "
       "ms of that.",
       count_text(per.count_of(a.host_allocs)), count_text(per.count_of(a.host_frees)), per.word,
       per.ms_of(a.pinned_host_ns), percent(share), per.ms_of(a.pinned_idle_ns));
@@ -785,7 +816,8 @@ std::optional<Finding> pinning_churn(const ProcessReport& report) {
 std::optional<Finding> small_copies(const ProcessReport& report) {
   const SmallCopies& c = report.summary.small_copies;
   const Per per(report);
-  // Without steps, one copy for each batch is many in all: those that follow each other could be one.
+  // Without steps, one copy for each batch is many in all: those that follow each other could be
+  // one.
   const double many = report.has_steps() ? per.count_of(c.count) : static_cast<double>(c.in_series);
   if (many < kSmallCopiesPerStep || report.share(c.idle_ns) < kSmallCopiesShare) {
     return std::nullopt;
@@ -797,19 +829,21 @@ std::optional<Finding> small_copies(const ProcessReport& report) {
   finding.share = report.share(c.idle_ns);
   set_line(finding, c.line);
   finding.evidence = fmt::format(
-      "{} copies{} of {:.1f} kB on average take the host {:.2f} ms ({:.1f} %) while no kernel runs: "
+      "{} copies{} of {:.1f} kB on average take the host {:.2f} ms ({:.1f} %) while no kernel "
+      "runs: "
       "{:.1f} us each, with what the framework does for it.",
       count_text(per.count_of(c.count)), per.word,
       static_cast<double>(c.bytes) / static_cast<double>(c.count) / 1e3, per.ms_of(c.idle_ns),
       percent(finding.share), static_cast<double>(c.idle_ns) / static_cast<double>(c.count) / 1e3);
   finding.cure =
-      "Put them into one tensor on the host (torch.cat, torch.stack, a collate function), copy that, "
+      "Put them into one tensor on the host (torch.cat, torch.stack, a collate function), copy "
+      "that, "
       "and split it on the GPU.";
   return finding;
 }
 
-// Of work that the steps launched, wherever it ran. A host that runs ahead launches more in a step's
-// time than the device does in it.
+// Of work that the steps launched, wherever it ran. A host that runs ahead launches more in a
+// step's time than the device does in it.
 double share_of_work(const ProcessReport& report, std::uint64_t ns) {
   std::uint64_t work = report.summary.kernel_ns;
   for (const CopyRow& row : report.summary.copies) work += row.device_ns;
@@ -868,7 +902,8 @@ struct CauseText {
 constexpr CauseText kCauseTexts[] = {
     {Cause::kCheckpoint, "checkpoint", "The GPU waits while the program saves its state",
      "with the host in torch.save or the like, or right behind a call from there",
-     "Save less often, or save a copy from a thread (torch.distributed.checkpoint.async_save), and to "
+     "Save less often, or save a copy from a thread (torch.distributed.checkpoint.async_save), and "
+     "to "
      "a fast local disk first."},
     {Cause::kLogging, "logging", "The GPU waits while the program logs or prints",
      "with the host in a logging library or formatting a tensor, or right behind a call from there",
@@ -882,19 +917,23 @@ constexpr CauseText kCauseTexts[] = {
      "Move that part to the GPU; if an operator has no GPU form, put it at one end of the model."},
     {Cause::kCollective, "collective_wait", "The GPU waits for other ranks",
      "with the host in a collective of torch.distributed, or gloo's threads at work for one",
-     "Find the slowest rank (record all ranks into one directory), or use NCCL (backend=\"nccl\"), which "
+     "Find the slowest rank (record all ranks into one directory), or use NCCL (backend=\"nccl\"), "
+     "which "
      "works on the GPU: gloo sends through the host."},
     {Cause::kInterpreter, "gil_contention", "Another Python thread holds the interpreter's lock",
      "with the launching thread waiting for the lock (GIL); which thread holds it is not recorded",
-     "Move that thread's work to another process, or into code that releases the lock (numpy, native "
+     "Move that thread's work to another process, or into code that releases the lock (numpy, "
+     "native "
      "code)."},
     {Cause::kLock, "lock_wait", "The launching thread waits for a lock",
      "with the launching thread waiting at a line that takes a lock",
-     "Let the thread that has the lock hold it for less (copy what is shared, and send or write behind "
+     "Let the thread that has the lock hold it for less (copy what is shared, and send or write "
+     "behind "
      "the lock), or take it behind the launches of the step."},
     {Cause::kCollection, "garbage_collection", "The GPU waits while Python collects garbage",
      "with the host in a garbage collection",
-     "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection every "
+     "No gc.collect() in the loop; gc.freeze() behind loading, or gc.disable() and a collection "
+     "every "
      "N steps; a larger gc.set_threshold() where many objects are made."},
 };
 
@@ -911,7 +950,8 @@ constexpr CauseText kQuotaText = {
     "busy threads: OMP_NUM_THREADS and DataLoader(num_workers=…) from the quota, not from "
     "os.cpu_count()."};
 constexpr CauseText kPageFaultText = {
-    Cause::kPageFault, "page_faults", "The GPU waits while memory is read from a disk (page faults)",
+    Cause::kPageFault, "page_faults",
+    "The GPU waits while memory is read from a disk (page faults)",
     "with the host waiting for pages that were not in memory",
     "Read ahead in a thread or in DataLoader workers, or read the file with read() in large "
     "pieces; keep in memory what is used again (madvise WILLNEED, a copy in RAM)."};
@@ -931,13 +971,12 @@ void add_collections(Finding& finding, const ProcessReport& report) {
     if (row.line.known()) by_line[to_text(row.line)] += row.looks;
   }
   if (by_line.empty()) return;
-  const auto most = std::max_element(by_line.begin(), by_line.end(), [](const auto& a, const auto& b) {
-    return a.second < b.second;
-  });
-  finding.evidence += fmt::format(" The interpreter was collecting at {} looks, {:.0f} % of them at {}.",
-                                  looks,
-                                  percent(static_cast<double>(most->second) / static_cast<double>(looks)),
-                                  most->first);
+  const auto most =
+      std::max_element(by_line.begin(), by_line.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  finding.evidence += fmt::format(
+      " The interpreter was collecting at {} looks, {:.0f} % of them at {}.", looks,
+      percent(static_cast<double>(most->second) / static_cast<double>(looks)), most->first);
 }
 
 std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& text) {
@@ -950,8 +989,8 @@ std::optional<Finding> of_cause(const ProcessReport& report, const CauseText& te
   set_region(finding, rows);
   finding.id = text.id;
   finding.title = text.title;
-  finding.evidence = fmt::format("Idle {:.1f} ms in all ({:.1f} %)", ms(finding.total_ns),
-                                 percent(finding.share));
+  finding.evidence =
+      fmt::format("Idle {:.1f} ms in all ({:.1f} %)", ms(finding.total_ns), percent(finding.share));
   if (report.has_steps()) {
     finding.evidence += fmt::format(", in {} of {} steps, up to {:.1f} ms in one", finding.steps,
                                     report.steps.size(), finding.ms_of_step.maximum);
@@ -1128,12 +1167,14 @@ std::optional<Finding> offloading(const ProcessReport& report) {
   finding.title = "Tensors go to the host and back within a step";
   set_line(finding, o.line);
   finding.evidence = fmt::format(
-      "{} per step, {:.1f} MB, go to memory of the host and are copied back from there. While no kernel runs "
+      "{} per step, {:.1f} MB, go to memory of the host and are copied back from there. While no "
+      "kernel runs "
       "the GPU copies them for {:.2f} ms ({:.1f} %).",
       count_text(per.count_of(o.count)), per.count_of(o.bytes) / 1e6, per.ms_of(o.alone_ns),
       percent(finding.share));
   finding.cure =
-      "Keep on the GPU what fits; compute again what does not (torch.utils.checkpoint); else copy on a "
+      "Keep on the GPU what fits; compute again what does not (torch.utils.checkpoint); else copy "
+      "on a "
       "stream of its own from and to pinned memory while kernels run.";
   return finding;
 }
@@ -1219,7 +1260,8 @@ std::optional<Finding> serial_streams(const ProcessReport& report) {
   finding.title = "Two streams of small kernels take turns";
   set_line(finding, c.stream_line);
   finding.evidence = fmt::format(
-      "Kernels that leave half of the GPU empty or more run on two streams, {:.2f} ms and {:.2f} ms{}, "
+      "Kernels that leave half of the GPU empty or more run on two streams, {:.2f} ms and {:.2f} "
+      "ms{}, "
       "and for {:.2f} ms at once. Side by side they would save up to {:.1f} %.",
       per.ms_of(c.small_kernel_ns[0]), per.ms_of(second), per.word, per.ms_of(c.small_overlap_ns),
       percent(finding.share));
@@ -1277,10 +1319,9 @@ std::optional<Finding> single_precision(const ProcessReport& report) {
   finding.problem = false;
   finding.title = "Products in single precision leave the tensor cores idle";
   set_line(finding, s.single_precision_line);
-  finding.evidence = fmt::format(
-      "Kernels of this kind take {:.2f} ms{} ({:.1f} %), most of it {}.",
-      per.ms_of(s.single_precision_ns), per.word, percent(finding.share),
-      shorten(s.single_precision_kernel, 60, true));
+  finding.evidence = fmt::format("Kernels of this kind take {:.2f} ms{} ({:.1f} %), most of it {}.",
+                                 per.ms_of(s.single_precision_ns), per.word, percent(finding.share),
+                                 shorten(s.single_precision_kernel, 60, true));
   finding.cure =
       report.compute_major >= 8
           ? "If the model bears it: torch.autocast(\"cuda\", dtype=torch.bfloat16), or TF32 "

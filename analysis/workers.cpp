@@ -170,8 +170,8 @@ class Finder {
     ++out_.looks;
     out_.forbidden |= (look.worker_flags & recording::kWorkerForbidden) != 0;
     for (std::size_t i = 0; i < kLoadings; ++i) out_.doing[i] += doing[i];
-    const auto user = std::find_if(frames.begin(), frames.end(),
-                                   [](const SourceLine& f) { return f.user; });
+    const auto user =
+        std::find_if(frames.begin(), frames.end(), [](const SourceLine& f) { return f.user; });
     const bool waits_idle = doing[static_cast<std::size_t>(Loading::kIdle)] > 0;
     if (waits_idle) return;
     if (frames.empty()) {
@@ -223,30 +223,23 @@ Loading loading_of(GapKind kind, char state, bool idle) {
     case GapKind::kRuns:
     case GapKind::kCollector:
     case GapKind::kAutograd:
-    case GapKind::kMemory:
-      return Loading::kComputes;
-    case GapKind::kNoProcessor:
-      return Loading::kNoProcessor;
+    case GapKind::kMemory: return Loading::kComputes;
+    case GapKind::kNoProcessor: return Loading::kNoProcessor;
     case GapKind::kPageFault:
     case GapKind::kFileRead:
     case GapKind::kFileWrite:
-    case GapKind::kFileLookUp:
-      return Loading::kStorage;
+    case GapKind::kFileLookUp: return Loading::kStorage;
     case GapKind::kLock:
     case GapKind::kWorkers:
     case GapKind::kInput:
     case GapKind::kOutput:
       if (idle) return Loading::kIdle;
       return kind == GapKind::kLock ? Loading::kLock : Loading::kInput;
-    case GapKind::kInterpreter:
-      return Loading::kLock;
-    case GapKind::kSleep:
-      return Loading::kSleep;
-    case GapKind::kChild:
-      return Loading::kChild;
+    case GapKind::kInterpreter: return Loading::kLock;
+    case GapKind::kSleep: return Loading::kSleep;
+    case GapKind::kChild: return Loading::kChild;
     case GapKind::kNotSeen:
-    case GapKind::kOther:
-      break;
+    case GapKind::kOther: break;
   }
   return state == 'D' ? Loading::kStorage : Loading::kOther;
 }
@@ -258,7 +251,7 @@ Bottleneck bottleneck_of(const LoadingShares& shares) {
   const double computing = of(Loading::kComputes) + of(Loading::kNoProcessor);
   if (computing > busy / 2) {
     return of(Loading::kNoProcessor) >= kReadyOfComputing * computing ? Bottleneck::kNoProcessor
-                                                                       : Bottleneck::kProcessor;
+                                                                      : Bottleneck::kProcessor;
   }
   constexpr std::pair<Loading, Bottleneck> kWaits[] = {{Loading::kStorage, Bottleneck::kStorage},
                                                        {Loading::kInput, Bottleneck::kInput},
@@ -272,7 +265,7 @@ Bottleneck bottleneck_of(const LoadingShares& shares) {
 }
 
 const char* bottleneck_id(Bottleneck bottleneck) {
-  constexpr const char* kIds[] = {"unknown", "processor", "no_processor", "storage", "input",
+  constexpr const char* kIds[] = {"unknown", "processor", "no_processor",  "storage", "input",
                                   "lock",    "sleep",     "child_process", "idle"};
   return kIds[static_cast<std::size_t>(bottleneck)];
 }
@@ -290,7 +283,8 @@ std::string loading_shares_text(const LoadingShares& shares) {
   std::string text;
   for (const std::size_t i : order) {
     if (shares[i] < kLeastLoading) break;
-    text += fmt::format("{}{:.0f} % {}", text.empty() ? "" : ", ", shares[i] * 100, kTexts[i].words);
+    text +=
+        fmt::format("{}{:.0f} % {}", text.empty() ? "" : ", ", shares[i] * 100, kTexts[i].words);
   }
   return text;
 }

@@ -54,7 +54,7 @@ Bottleneck bottleneck_of(const LoadingShares& shares);
 const char* bottleneck_id(Bottleneck bottleneck);
 
 struct WorkerLine {
-  SourceLine line;  // innermost line of the user's own code in the worker, else of any
+  SourceLine line;   // innermost line of the user's own code in the worker, else of any
   double share = 0;  // of all looks at workers
   std::uint64_t looks = 0;
   LoadingShares doing = {};
@@ -69,10 +69,10 @@ struct Workers {
   // Of the time between looks, in gaps or not: its main thread on a processor, ready but on none;
   // and processors that all threads of one worker used.
   double run_share = 0, ready_share = 0, processors_used = 0;
-  std::vector<WorkerLine> lines;  // most looks first
+  std::vector<WorkerLine> lines;   // most looks first
   std::uint64_t without_line = 0;  // looks at workers that computed or waited in no known line
-  bool spawned = false;    // some are interpreters of their own: their lines are not known
-  bool forbidden = false;  // the kernel did not let some be read
+  bool spawned = false;            // some are interpreters of their own: their lines are not known
+  bool forbidden = false;          // the kernel did not let some be read
 };
 
 // `pieces`: idle pieces of the device, or where there are no device times pauses of the host.

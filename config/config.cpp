@@ -162,17 +162,10 @@ bool parse_size(const char* text, std::uint64_t& number) noexcept {
   if (*end == '\0') return true;
   unsigned shift = 0;
   switch (lower(*end)) {
-    case 'k':
-      shift = 10;
-      break;
-    case 'm':
-      shift = 20;
-      break;
-    case 'g':
-      shift = 30;
-      break;
-    default:
-      return false;
+    case 'k': shift = 10; break;
+    case 'm': shift = 20; break;
+    case 'g': shift = 30; break;
+    default: return false;
   }
   if (end[1] != '\0' || number > (~std::uint64_t{0} >> shift)) return false;
   number <<= shift;
@@ -206,12 +199,8 @@ void put_allowed(Writer& out, const OptionInfo& option) noexcept {
       out.put("bytes from ").put(option.minimum).put(" to ").put(option.maximum);
       out.put(", with K, M or G behind the number for 1024, 1024^2 or 1024^3");
       break;
-    case Kind::Switch:
-      out.put("0, 1, off, on, false, true, no or yes");
-      break;
-    case Kind::Text:
-      out.put("at most ").put(std::uint64_t{kTextMax - 1}).put(" bytes");
-      break;
+    case Kind::Switch: out.put("0, 1, off, on, false, true, no or yes"); break;
+    case Kind::Text: out.put("at most ").put(std::uint64_t{kTextMax - 1}).put(" bytes"); break;
   }
 }
 
@@ -289,18 +278,10 @@ bool set_option(Config& config, const OptionInfo& option, const char* text, cons
   bool good = false;
   std::uint64_t number = 0;
   switch (option.kind) {
-    case Kind::Count:
-      good = parse_count(text, number);
-      break;
-    case Kind::Size:
-      good = parse_size(text, number);
-      break;
-    case Kind::Switch:
-      good = parse_switch(text, number);
-      break;
-    case Kind::Text:
-      good = strnlen(text, kTextMax) < kTextMax;
-      break;
+    case Kind::Count: good = parse_count(text, number); break;
+    case Kind::Size: good = parse_size(text, number); break;
+    case Kind::Switch: good = parse_switch(text, number); break;
+    case Kind::Text: good = strnlen(text, kTextMax) < kTextMax; break;
   }
   if (option.kind == Kind::Count || option.kind == Kind::Size) {
     good = good && number >= option.minimum && number <= option.maximum;
@@ -441,12 +422,8 @@ bool expand_output(const char* pattern, char* out, std::size_t size, Problem& pr
     }
     ++p;
     switch (*p) {
-      case '%':
-        to.put('%');
-        break;
-      case 'p':
-        to.put(static_cast<std::uint64_t>(getpid()));
-        break;
+      case '%': to.put('%'); break;
+      case 'p': to.put(static_cast<std::uint64_t>(getpid())); break;
       case 'h': {
         utsname name;
         to.put(uname(&name) == 0 ? name.nodename : "unknown");

@@ -162,13 +162,14 @@ tl::expected<Value, std::string> one_of(const std::pair<std::string_view, Value>
 }
 
 constexpr std::pair<std::string_view, analysis::GroupBy> kGroups[] = {
-    {"line", analysis::GroupBy::kLine},         {"function", analysis::GroupBy::kFunction},
-    {"operator", analysis::GroupBy::kOperator}, {"stack", analysis::GroupBy::kStack},
+    {"line", analysis::GroupBy::kLine},
+    {"function", analysis::GroupBy::kFunction},
+    {"operator", analysis::GroupBy::kOperator},
+    {"stack", analysis::GroupBy::kStack},
     {"phase", analysis::GroupBy::kPhase}};
-constexpr std::pair<std::string_view, ExportFormat> kFormats[] = {
-    {"trace", ExportFormat::kTrace},
-    {"folded", ExportFormat::kFolded},
-    {"pprof", ExportFormat::kPprof}};
+constexpr std::pair<std::string_view, ExportFormat> kFormats[] = {{"trace", ExportFormat::kTrace},
+                                                                  {"folded", ExportFormat::kFolded},
+                                                                  {"pprof", ExportFormat::kPprof}};
 constexpr std::pair<std::string_view, analysis::Weight> kWeights[] = {
     {"device-time", analysis::Weight::kDeviceTime},
     {"host-time", analysis::Weight::kHostTime},
@@ -201,10 +202,9 @@ tl::expected<void, std::string> split_sides(CommandLine& line, bool separated) {
     return tl::unexpected(
         std::string("compare needs runs on both sides of --: compare BEFORE... -- AFTER..."));
   }
-  return tl::unexpected(
-      fmt::format("compare needs two directories or files of a recording, {} given{}",
-                  line.paths.size(),
-                  line.paths.size() > 2 ? "; of several runs: compare BEFORE... -- AFTER..." : ""));
+  return tl::unexpected(fmt::format(
+      "compare needs two directories or files of a recording, {} given{}", line.paths.size(),
+      line.paths.size() > 2 ? "; of several runs: compare BEFORE... -- AFTER..." : ""));
 }
 
 tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arguments arguments,
@@ -269,12 +269,12 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
       if (known == "--window") {
         const std::size_t dots = value->find("..");
         const auto first = whole_number(value->substr(0, dots), 0, 0xffffffff);
-        const auto last = dots == std::string::npos
-                              ? first
-                              : whole_number(value->substr(dots + 2), first.value_or(0), 0xffffffff);
+        const auto last = dots == std::string::npos ? first
+                                                    : whole_number(value->substr(dots + 2),
+                                                                   first.value_or(0), 0xffffffff);
         if (!first || !last) {
-          return tl::unexpected(fmt::format("--window='{}': {}", *value,
-                                            first ? last.error() : first.error()));
+          return tl::unexpected(
+              fmt::format("--window='{}': {}", *value, first ? last.error() : first.error()));
         }
         line.window = static_cast<std::uint32_t>(*first);
         line.last_window = static_cast<std::uint32_t>(*last);
@@ -282,7 +282,8 @@ tl::expected<CommandLine, std::string> parse_later_command(CommandLine line, Arg
         line.changes.push_back(std::move(*value));
       } else if (known == "--processors") {
         const auto number = whole_number(*value, 1, 65'536);
-        if (!number) return tl::unexpected(fmt::format("--processors='{}': {}", *value, number.error()));
+        if (!number)
+          return tl::unexpected(fmt::format("--processors='{}': {}", *value, number.error()));
         line.processors = static_cast<unsigned>(*number);
       } else if (known == "--fail-if") {
         line.conditions.push_back(std::move(*value));
@@ -354,10 +355,11 @@ using Settings = std::vector<std::pair<const config::OptionInfo*, std::string>>;
 tl::expected<void, std::string> check_step_call(const config::Config& c) {
   if (c.step_kind != config::StepKind::kCall || can_end_steps(c.step_pattern)) return {};
   const std::string near = nearest_step_call(c.step_pattern);
-  return tl::unexpected(fmt::format(
-      "GPUBUSY_STEP={}: '{}' is not a function whose calls are recorded; allowed is one of the CUDA "
-      "runtime or driver, e.g. call:{}",
-      c.step, c.step_pattern, near.empty() ? "cudaGraphLaunch" : near));
+  return tl::unexpected(
+      fmt::format("GPUBUSY_STEP={}: '{}' is not a function whose calls are recorded; allowed is "
+                  "one of the CUDA "
+                  "runtime or driver, e.g. call:{}",
+                  c.step, c.step_pattern, near.empty() ? "cudaGraphLaunch" : near));
 }
 
 // Fills in line.config from variables and options, and judges it.
@@ -401,11 +403,10 @@ tl::expected<CommandLine, std::string> parse_command_line(const std::vector<std:
     arguments.skip();
     line.action = Action::kDoctor;
   } else if (!all.empty()) {
-    constexpr std::pair<std::string_view, Action> kWords[] = {
-        {"report", Action::kReport},
-        {"export", Action::kExport},
-        {"compare", Action::kCompare},
-        {"whatif", Action::kWhatIf}};
+    constexpr std::pair<std::string_view, Action> kWords[] = {{"report", Action::kReport},
+                                                              {"export", Action::kExport},
+                                                              {"compare", Action::kCompare},
+                                                              {"whatif", Action::kWhatIf}};
     for (const auto& [word, action] : kWords) {
       if (all[0] != word) continue;
       arguments.skip();
@@ -511,14 +512,10 @@ std::string default_text(const config::OptionInfo& option) {
 
 const char* value_name(config::Kind kind) {
   switch (kind) {
-    case config::Kind::Text:
-      return "TEXT";
-    case config::Kind::Switch:
-      return "0|1";
-    case config::Kind::Size:
-      return "SIZE";
-    case config::Kind::Count:
-      break;
+    case config::Kind::Text: return "TEXT";
+    case config::Kind::Switch: return "0|1";
+    case config::Kind::Size: return "SIZE";
+    case config::Kind::Count: break;
   }
   return "N";
 }
@@ -573,7 +570,8 @@ std::string help_text() {
       "\n"
       "Exit status: the program's own; if it was ended by a signal, gpubusy ends by the same.\n"
       "125: gpubusy refused to start it. 126: it cannot be executed. 127: it was not found.\n"
-      "compare: 3 where a condition of --fail-if holds. doctor: 1 where a recording will not work.\n"
+      "compare: 3 where a condition of --fail-if holds. doctor: 1 where a recording will not "
+      "work.\n"
       "A program called report, export, compare, whatif or doctor: gpubusy -- report ...\n";
   return out;
 }

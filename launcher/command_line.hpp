@@ -52,23 +52,23 @@ struct CommandLine {
   std::string html_file;
   std::uint64_t explained_steps = 0;  // 0: as many as show the pattern
 
-  std::vector<std::string> command;     // kRun, kDoctor
-  std::string settings_problem;         // kDoctor: what kRun would refuse
-  std::vector<std::string> paths;       // kReport, kExport, kWhatIf; kCompare: runs before
-  std::vector<std::string> after;       // kCompare: runs after
-  std::optional<analysis::GroupBy> by;  // kReport; none: the verdict
-  std::uint64_t top = 20;               // kReport; rows of a table, 0: all
-  ExportFormat format = ExportFormat::kTrace;                         // kExport
-  analysis::Weight weight = analysis::Weight::kDeviceTime;            // kExport; of folded stacks
-  bool compress = true;                 // kExport, and kReport's page
-  bool frames = true;                   // kExport; rows of Python functions and operators
-  bool include_prelude = false;         // kExport
-  std::string export_directory;         // kExport; empty: next to the recordings
-  std::vector<std::string> changes;     // kWhatIf, in order
-  bool together = false;                // kWhatIf: all changes at once
-  unsigned processors = 0;              // kWhatIf; 0: those of this machine
-  std::optional<std::uint32_t> window;  // kExport: only this one …
-  std::optional<std::uint32_t> last_window;  // … or those from it to this one
+  std::vector<std::string> command;            // kRun, kDoctor
+  std::string settings_problem;                // kDoctor: what kRun would refuse
+  std::vector<std::string> paths;              // kReport, kExport, kWhatIf; kCompare: runs before
+  std::vector<std::string> after;              // kCompare: runs after
+  std::optional<analysis::GroupBy> by;         // kReport; none: the verdict
+  std::uint64_t top = 20;                      // kReport; rows of a table, 0: all
+  ExportFormat format = ExportFormat::kTrace;  // kExport
+  analysis::Weight weight = analysis::Weight::kDeviceTime;  // kExport; of folded stacks
+  bool compress = true;                                     // kExport, and kReport's page
+  bool frames = true;                           // kExport; rows of Python functions and operators
+  bool include_prelude = false;                 // kExport
+  std::string export_directory;                 // kExport; empty: next to the recordings
+  std::vector<std::string> changes;             // kWhatIf, in order
+  bool together = false;                        // kWhatIf: all changes at once
+  unsigned processors = 0;                      // kWhatIf; 0: those of this machine
+  std::optional<std::uint32_t> window;          // kExport: only this one …
+  std::optional<std::uint32_t> last_window;     // … or those from it to this one
   std::vector<std::string> symbol_directories;  // kReport, kExport, kCompare
 };
 

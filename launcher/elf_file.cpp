@@ -123,20 +123,11 @@ void parse_body(const Bytes& bytes, ElfFile& file) {
         bytes.at<typename Class::Dyn>(dynamic_offset + i * sizeof(typename Class::Dyn));
     if (!entry || entry->d_tag == DT_NULL) break;
     switch (entry->d_tag) {
-      case DT_NEEDED:
-        needed.push_back(entry->d_un.d_val);
-        break;
-      case DT_STRTAB:
-        strings = offset_of(entry->d_un.d_ptr);
-        break;
-      case DT_VERNEED:
-        version_needs = offset_of(entry->d_un.d_ptr);
-        break;
-      case DT_VERDEF:
-        version_definitions = offset_of(entry->d_un.d_ptr);
-        break;
-      default:
-        break;
+      case DT_NEEDED: needed.push_back(entry->d_un.d_val); break;
+      case DT_STRTAB: strings = offset_of(entry->d_un.d_ptr); break;
+      case DT_VERNEED: version_needs = offset_of(entry->d_un.d_ptr); break;
+      case DT_VERDEF: version_definitions = offset_of(entry->d_un.d_ptr); break;
+      default: break;
     }
   }
   if (!strings) return;
@@ -254,22 +245,14 @@ std::vector<std::string> exported_names(const std::string& path) {
 
 std::string machine_name(std::uint16_t machine) {
   switch (machine) {
-    case EM_386:
-      return "x86 (32 bits)";
-    case EM_X86_64:
-      return "x86-64";
-    case EM_AARCH64:
-      return "aarch64";
-    case EM_ARM:
-      return "arm";
-    case EM_PPC64:
-      return "ppc64";
-    case EM_RISCV:
-      return "riscv";
-    case EM_S390:
-      return "s390";
-    default:
-      return fmt::format("machine {}", machine);
+    case EM_386: return "x86 (32 bits)";
+    case EM_X86_64: return "x86-64";
+    case EM_AARCH64: return "aarch64";
+    case EM_ARM: return "arm";
+    case EM_PPC64: return "ppc64";
+    case EM_RISCV: return "riscv";
+    case EM_S390: return "s390";
+    default: return fmt::format("machine {}", machine);
   }
 }
 

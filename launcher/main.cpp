@@ -25,20 +25,13 @@ int run(const std::vector<std::string>& arguments) {
     return kExitRefused;
   }
   switch (line->action) {
-    case Action::kRun:
-      return run_command(*line);
-    case Action::kReport:
-      return report_command(*line);
-    case Action::kExport:
-      return export_command(*line);
-    case Action::kCompare:
-      return compare_command(*line);
-    case Action::kWhatIf:
-      return whatif_command(*line);
-    case Action::kDoctor:
-      return doctor_command(*line);
-    case Action::kHelp:
-      return write_all(STDOUT_FILENO, help_text()) ? 0 : kExitNothing;
+    case Action::kRun: return run_command(*line);
+    case Action::kReport: return report_command(*line);
+    case Action::kExport: return export_command(*line);
+    case Action::kCompare: return compare_command(*line);
+    case Action::kWhatIf: return whatif_command(*line);
+    case Action::kDoctor: return doctor_command(*line);
+    case Action::kHelp: return write_all(STDOUT_FILENO, help_text()) ? 0 : kExitNothing;
     case Action::kVersion:
       return write_all(STDOUT_FILENO, fmt::format("gpubusy {}\n", GPUBUSY_VERSION)) ? 0
                                                                                     : kExitNothing;

@@ -217,9 +217,9 @@ int whatif_command(const CommandLine& line) {
   }
   const bool any = std::any_of(predictions->begin(), predictions->end(),
                                [](const auto& p) { return p.error.empty(); });
-  const int printed = print(line, line.json ? analysis::whatif::render_json(*predictions)
-                                            : analysis::whatif::render_text(*predictions,
-                                                                            options_for(line)));
+  const int printed =
+      print(line, line.json ? analysis::whatif::render_json(*predictions)
+                            : analysis::whatif::render_text(*predictions, options_for(line)));
   return printed != 0 || any ? printed : kExitNothing;
 }
 

@@ -117,7 +117,8 @@ void tell(const Run& run) {
                 count(alive, "process", "processes"), alive == 1 ? "runs" : "run", run.output.path);
   if (access(run.output.path.c_str(), F_OK) != 0) {
     const std::string gone = fmt::format(
-        "the output directory '{}' was removed while the program ran, and what was recorded with it",
+        "the output directory '{}' was removed while the program ran, and what was recorded with "
+        "it",
         run.output.path);
     say(gone);
     if (run.report_fd >= 0) write_all(run.report_fd, gone + "\n");
@@ -131,7 +132,8 @@ void tell(const Run& run) {
     }
     if (!later.empty()) say(later);
     if (run.report_fd >= 0) {
-      analysis::SessionReport nothing = session ? analysis::analyse(*session) : analysis::SessionReport{};
+      analysis::SessionReport nothing =
+          session ? analysis::analyse(*session) : analysis::SessionReport{};
       nothing.path = run.output.path;
       nothing.nothing_recorded = why;
       write_all(run.report_fd, run.line.json ? analysis::render_json(nothing)
@@ -205,9 +207,7 @@ int run_command(const CommandLine& line) {
   }
   const auto output = prepare_output(line.config, line.has_output);
   if (!output) return refuse(output.error());
-  const auto undo = [&] {
-    remove_made(*output);
-  };
+  const auto undo = [&] { remove_made(*output); };
 
   const PreloadCheck check = check_preload(line.command, library);
   const std::string check_in_file = make_check_in_file(output->path);

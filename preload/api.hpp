@@ -25,7 +25,7 @@ enum class ApiId : std::uint16_t {
 #include "preload/hooks/cuda_driver.def"
   kDriverEnd,
   kLastDriver = kDriverEnd - 1,
-  // CUPTI's are the last.
+// CUPTI's are the last.
 #include "preload/hooks/cupti.def"
 #undef HOOK
 #undef LAUNCH
@@ -85,7 +85,8 @@ void forget_unloaded() noexcept;
 template <class Function>
 [[gnu::always_inline]] inline Function* real(ApiId id) noexcept {
   void* p = g_real[static_cast<std::size_t>(id)].load(std::memory_order_relaxed);
-  if (p == nullptr) [[unlikely]] p = resolve(id, __builtin_return_address(0));
+  if (p == nullptr) [[unlikely]]
+    p = resolve(id, __builtin_return_address(0));
   return reinterpret_cast<Function*>(p);
 }
 

@@ -17,13 +17,14 @@ constexpr cupti::Result kNotImplemented = 11;  // CUPTI_ERROR_API_NOT_IMPLEMENTE
 }  // namespace
 
 // DO: what is returned where something may be recorded; `real` is CUPTI's function.
-#define CUPTI_HOOK(symbol, params, args, DO)                                             \
-  extern "C" [[gnu::visibility("default")]] cupti::Result symbol params {                \
-    auto* real = ::gpubusy::preload::real<cupti::Result params>(ApiId::symbol);          \
-    if (real == nullptr) [[unlikely]] return kNotImplemented;                            \
-    if (gpubusy::runtime::mode() == gpubusy::runtime::Mode::kOff) return real args;      \
-    [[maybe_unused]] const void* caller = __builtin_return_address(0);                   \
-    return cupti::DO;                                                                    \
+#define CUPTI_HOOK(symbol, params, args, DO)                                        \
+  extern "C" [[gnu::visibility("default")]] cupti::Result symbol params {           \
+    auto* real = ::gpubusy::preload::real<cupti::Result params>(ApiId::symbol);     \
+    if (real == nullptr) [[unlikely]]                                               \
+      return kNotImplemented;                                                       \
+    if (gpubusy::runtime::mode() == gpubusy::runtime::Mode::kOff) return real args; \
+    [[maybe_unused]] const void* caller = __builtin_return_address(0);              \
+    return cupti::DO;                                                               \
   }
 
 CUPTI_HOOK(cuptiSubscribe, (cupti::Subscriber * subscriber, cupti::Callback callback, void* user),
@@ -45,8 +46,7 @@ CUPTI_HOOK(cuptiActivityEnableAndDump, (std::uint32_t kind), (kind),
            app_enables(real, kind, caller))
 CUPTI_HOOK(cuptiActivityEnableContext, (CUcontext context, std::uint32_t kind), (context, kind),
            app_enables_for(real, context, kind, caller))
-CUPTI_HOOK(cuptiActivityDisable, (std::uint32_t kind), (kind),
-           app_disables(real, kind, caller))
+CUPTI_HOOK(cuptiActivityDisable, (std::uint32_t kind), (kind), app_disables(real, kind, caller))
 CUPTI_HOOK(cuptiActivityDisableContext, (CUcontext context, std::uint32_t kind), (context, kind),
            app_disables_for(real, context, kind, caller))
 CUPTI_HOOK(cuptiActivityFlushAll, (std::uint32_t flag), (flag), app_flushes(real, flag, caller))
@@ -62,8 +62,8 @@ CUPTI_HOOK(cuptiActivityEnable_v2, (void* a, void* b, void* c, void* d), (a, b, 
            app_uses_its_own(real, a, b, c, d, "cuptiActivityEnable_v2", caller))
 
 // Their parameters are pointers and integers, four at most.
-#define CUPTI_FOR_GOOD(symbol)                                                        \
-  CUPTI_HOOK(symbol, (void* a, void* b, void* c, void* d), (a, b, c, d),              \
+#define CUPTI_FOR_GOOD(symbol)                                           \
+  CUPTI_HOOK(symbol, (void* a, void* b, void* c, void* d), (a, b, c, d), \
              app_uses_for_good(real, a, b, c, d, #symbol, caller))
 CUPTI_FOR_GOOD(cuptiProfilerInitialize)
 CUPTI_FOR_GOOD(cuptiRangeProfilerEnable)

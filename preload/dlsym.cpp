@@ -58,8 +58,8 @@ void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
     return p;
   }
   if (runtime::mode() == runtime::Mode::kOff) return p;
-  // libcudnn.so.9 finds the functions of its parts by their own names and jumps there: given the hook,
-  // which leads to libcudnn.so.9, it would go round for ever. So is any other forwarder.
+  // libcudnn.so.9 finds the functions of its parts by their own names and jumps there: given the
+  // hook, which leads to libcudnn.so.9, it would go round for ever. So is any other forwarder.
   if (!is_of_cuda(index)) return p;
   void* answer = hook_for(id, p);
   if (answer == p && index >= kFirstCupti) runtime::cupti::another_library(p);
@@ -70,8 +70,7 @@ void* hooked_symbol(void* handle, const char* name, void* caller) noexcept {
 // them for dlvsym: what it would find is looked for instead.
 void* hooked_version(void* handle, const char* name, const char* version, void* caller) noexcept {
   const ApiId id = find_api(name);
-  if (id == ApiId::kCount || version == nullptr ||
-      !is_of_cuda(static_cast<std::size_t>(id))) {
+  if (id == ApiId::kCount || version == nullptr || !is_of_cuda(static_cast<std::size_t>(id))) {
     return kLeaveIt;
   }
   runtime::KeepErrno keep;

@@ -86,6 +86,8 @@ namespace runtime = gpubusy::runtime;
 
 #define GPUBUSY_EXPORT extern "C" [[gnu::visibility("default")]]
 
+// The formatter takes `params` for the start of an expression.
+// clang-format off
 #define GPUBUSY_DEFINE(symbol, per_thread, category, params, args, key, stream_expr, payload_expr) \
   GPUBUSY_EXPORT RESULT symbol params                                                              \
   GPUBUSY_BODY(symbol, per_thread, category, params, args, key, stream_expr, payload_expr)
@@ -114,6 +116,7 @@ namespace runtime = gpubusy::runtime;
         site, [&] { return real_function args; },                                                  \
         [&]([[maybe_unused]] int result) { return payload_expr; });                                \
   }
+// clang-format on
 
 // The function must be known to CUDA's headers; that its parameters are theirs is checked by the
 // definition itself, since two C functions of one name cannot differ.
@@ -136,10 +139,9 @@ namespace runtime = gpubusy::runtime;
 
 #define HOOK(variants, symbol, category, params, args, stream, payload) \
   GPUBUSY_HOOK_##variants(symbol, category, params, args, nullptr, stream, payload)
-#define LAUNCH(variants, symbol, params, args, function, shape, stream)                        \
-  GPUBUSY_HOOK_##variants(symbol, Launch, params, args,                                        \
-                          reinterpret_cast<const void*>(function), on(stream),                 \
-                          launched(function, LAYER, shape))
+#define LAUNCH(variants, symbol, params, args, function, shape, stream)                          \
+  GPUBUSY_HOOK_##variants(symbol, Launch, params, args, reinterpret_cast<const void*>(function), \
+                          on(stream), launched(function, LAYER, shape))
 
 #define OWN(symbol, category)
 

@@ -16,8 +16,8 @@ extern "C" {
 namespace gpubusy::preload {
 namespace {
 
-// Our own, since libc's may be a sanitizer's interceptors: ASan looks its real functions up by dlsym
-// while it starts, and its strcmp jumps to null until then.
+// Our own, since libc's may be a sanitizer's interceptors: ASan looks its real functions up by
+// dlsym while it starts, and its strcmp jumps to null until then.
 bool same_text(const char* a, const char* b) noexcept {
   while (*a != '\0' && *a == *b) ++a, ++b;
   return *a == *b;
@@ -52,32 +52,17 @@ Tables tables(const Object& object) noexcept {
   };
   for (const ElfW(Dyn)* d = object.dynamic; d->d_tag != DT_NULL; ++d) {
     switch (d->d_tag) {
-      case DT_SYMTAB:
-        t.symbols = reinterpret_cast<const ElfW(Sym)*>(at(d->d_un.d_ptr));
-        break;
-      case DT_STRTAB:
-        t.strings = reinterpret_cast<const char*>(at(d->d_un.d_ptr));
-        break;
+      case DT_SYMTAB: t.symbols = reinterpret_cast<const ElfW(Sym)*>(at(d->d_un.d_ptr)); break;
+      case DT_STRTAB: t.strings = reinterpret_cast<const char*>(at(d->d_un.d_ptr)); break;
       case DT_GNU_HASH:
         t.gnu_hash = reinterpret_cast<const std::uint32_t*>(at(d->d_un.d_ptr));
         break;
-      case DT_HASH:
-        t.hash = reinterpret_cast<const std::uint32_t*>(at(d->d_un.d_ptr));
-        break;
-      case DT_VERSYM:
-        t.versions = reinterpret_cast<const ElfW(Half)*>(at(d->d_un.d_ptr));
-        break;
-      case DT_VERDEF:
-        t.defined = reinterpret_cast<const ElfW(Verdef)*>(at(d->d_un.d_ptr));
-        break;
-      case DT_VERNEED:
-        t.needed = reinterpret_cast<const ElfW(Verneed)*>(at(d->d_un.d_ptr));
-        break;
-      case DT_SONAME:
-        soname = d->d_un.d_val;
-        break;
-      default:
-        break;
+      case DT_HASH: t.hash = reinterpret_cast<const std::uint32_t*>(at(d->d_un.d_ptr)); break;
+      case DT_VERSYM: t.versions = reinterpret_cast<const ElfW(Half)*>(at(d->d_un.d_ptr)); break;
+      case DT_VERDEF: t.defined = reinterpret_cast<const ElfW(Verdef)*>(at(d->d_un.d_ptr)); break;
+      case DT_VERNEED: t.needed = reinterpret_cast<const ElfW(Verneed)*>(at(d->d_un.d_ptr)); break;
+      case DT_SONAME: soname = d->d_un.d_val; break;
+      default: break;
     }
   }
   if (t.strings != nullptr && soname != 0) t.soname = t.strings + soname;

@@ -358,18 +358,14 @@ inline std::size_t array_bytes(const cudaChannelFormatDesc* f, cudaExtent e,
 inline std::size_t element_bytes(CUarray_format format, unsigned channels) noexcept {
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-      return channels;
+    case CU_AD_FORMAT_SIGNED_INT8: return channels;
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-      return channels * std::size_t{2};
+    case CU_AD_FORMAT_HALF: return channels * std::size_t{2};
     case CU_AD_FORMAT_UNSIGNED_INT32:
     case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-      return channels * std::size_t{4};
-    default:
-      return 0;
+    case CU_AD_FORMAT_FLOAT: return channels * std::size_t{4};
+    default: return 0;
   }
 }
 inline std::size_t array_bytes(const CUDA_ARRAY_DESCRIPTOR* d) noexcept {

@@ -10,8 +10,8 @@
 namespace gpubusy::recording {
 namespace {
 
-// A runtime of its own inside a library (cuBLAS) is reported by CUPTI as the outer call; the hook saw
-// the driver's call in it. Their times come from two clocks.
+// A runtime of its own inside a library (cuBLAS) is reported by CUPTI as the outer call; the hook
+// saw the driver's call in it. Their times come from two clocks.
 constexpr std::uint64_t kClockToleranceNs = 2'000;
 
 bool asks_for_work(const Call& call) {
@@ -19,10 +19,8 @@ bool asks_for_work(const Call& call) {
     case Category::kLaunch:
     case Category::kGraphLaunch:
     case Category::kCopy:
-    case Category::kMemset:
-      return call.result == 0 && (call.flags & kCallCaptured) == 0;
-    default:
-      return false;
+    case Category::kMemset: return call.result == 0 && (call.flags & kCallCaptured) == 0;
+    default: return false;
   }
 }
 
@@ -114,9 +112,9 @@ class Join {
   }
 
   const ApiActivity* api_activity(ActivityKey activity) const {
-    const auto found = std::partition_point(
-        api_activities_.begin(), api_activities_.end(),
-        [activity](const ApiActivity& a) { return a.activity < activity; });
+    const auto found =
+        std::partition_point(api_activities_.begin(), api_activities_.end(),
+                             [activity](const ApiActivity& a) { return a.activity < activity; });
     return found != api_activities_.end() && found->activity == activity ? &*found : nullptr;
   }
 
@@ -160,8 +158,15 @@ class Join {
     } else if (activity.kind == ActivityKind::kCopy) {
       const CopyActivityPayload& c = activity.copy;
       call.category = Category::kCopy;
-      call.copy = {c.bytes,          0, 0, c.direction, c.source_kind, c.destination_kind,
-                   c.asynchronous, c.source_device, c.destination_device};
+      call.copy = {c.bytes,
+                   0,
+                   0,
+                   c.direction,
+                   c.source_kind,
+                   c.destination_kind,
+                   c.asynchronous,
+                   c.source_device,
+                   c.destination_device};
     } else {
       call.category = Category::kMemset;
       call.memset.bytes = activity.memset.bytes;
@@ -174,7 +179,7 @@ class Join {
   Recording& recording_;
   const ThreadNames threads_;
   std::vector<Correlation> correlations_;
-  std::vector<ApiActivity> api_activities_;                // by activity
+  std::vector<ApiActivity> api_activities_;                      // by activity
   std::unordered_map<std::uint32_t, std::uint32_t> call_index_;  // correlation -> index
   std::unordered_map<ActivityKey, std::uint32_t> call_of_;       // CUPTI's correlation -> ours
   std::unordered_map<std::uint32_t, bool> mapped_;               // calls that CUPTI saw

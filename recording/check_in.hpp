@@ -32,7 +32,7 @@ struct CheckIn {
   std::uint64_t start_ticks;  // field 22 of /proc/self/stat; with pid, identifies the process
   std::uint64_t time_ns;      // CLOCK_MONOTONIC
   char name[16];              // as prctl(PR_GET_NAME)
-  char library_version[8];  // "0.1.0"; ends with a zero unless it is longer
+  char library_version[8];    // "0.1.0"; ends with a zero unless it is longer
 };
 static_assert(sizeof(CheckIn) == 64);
 

@@ -41,34 +41,34 @@ struct FileHeader {
   std::uint32_t pid;
   std::uint32_t parent_pid;
   std::uint32_t pointer_bits;
-  std::uint64_t start_ns;          // CLOCK_MONOTONIC when the file was made
-  std::uint64_t start_unix_ns;     // CLOCK_REALTIME at the same instant
-  std::uint64_t process_start_ticks;  // field 22 of /proc/self/stat: with pid, identifies the process
-  std::int32_t rank;               // -1: not known
-  std::int32_t world_size;         // -1: not known
-  std::int32_t local_rank;         // -1: not known
-  std::atomic<std::uint32_t> state;        // FileState; kOpen at a crash
-  std::atomic<std::uint64_t> end_ns;       // 0 until the process ended in an orderly way
+  std::uint64_t start_ns;                   // CLOCK_MONOTONIC when the file was made
+  std::uint64_t start_unix_ns;              // CLOCK_REALTIME at the same instant
+  std::uint64_t process_start_ticks;        // of /proc/self/stat: with pid, identifies the process
+  std::int32_t rank;                        // -1: not known
+  std::int32_t world_size;                  // -1: not known
+  std::int32_t local_rank;                  // -1: not known
+  std::atomic<std::uint32_t> state;         // FileState; kOpen at a crash
+  std::atomic<std::uint64_t> end_ns;        // 0 until the process ended in an orderly way
   std::atomic<std::uint64_t> lost_records;  // dropped: budget, full disk, no block
-  std::atomic<std::uint64_t> blocks;       // blocks handed out; the file may be longer or shorter
+  std::atomic<std::uint64_t> blocks;        // blocks handed out; the file may be longer or shorter
   std::atomic<std::uint64_t> last_flush_ns;
-  std::atomic<std::uint64_t> steps_seen;   // step edges so far, also those outside windows
+  std::atomic<std::uint64_t> steps_seen;  // step edges so far, also those outside windows
   char library_version[32];
-  char host[256];                  // UTF-8 as the system gives it
+  char host[256];  // UTF-8 as the system gives it
   char executable[1024];
-  char command_line[2048];         // arguments separated by '\0', cut at the end
-  // Of which run of the launcher this is (kRunVariable); 0: of none, or an older file. Runs that share a
-  // directory at one time, as the ranks of a job do, tell their recordings apart by it.
+  char command_line[2048];  // arguments separated by '\0', cut at the end
+  // Of which run of the launcher this is (kRunVariable); 0: of none, or an older file. Runs that
+  // share a directory at one time, as the ranks of a job do, tell their recordings apart by it.
   std::uint64_t run;
 };
 static_assert(sizeof(FileHeader) <= kHeaderSize);
 inline constexpr const char* kRunVariable = "GPUBUSY_INTERNAL_RUN";  // hexadecimal
 
 enum class FileState : std::uint32_t {
-  kOpen = 0,        // process still runs, or died without a word
-  kFinished = 1,    // closed by an orderly exit
-  kExecuted = 2,    // the process image was replaced by exec
-  kDiskFull = 3,    // recording stopped: no space
+  kOpen = 0,            // process still runs, or died without a word
+  kFinished = 1,        // closed by an orderly exit
+  kExecuted = 2,        // the process image was replaced by exec
+  kDiskFull = 3,        // recording stopped: no space
   kBudgetSpent = 4,     // recording stopped: GPUBUSY_MAX_SIZE
   kDescriptorLost = 5,  // recording stopped: the program closed or replaced our descriptor
   kWriteFailed = 6,     // recording stopped: the file system reported another error
@@ -79,8 +79,8 @@ enum class FileState : std::uint32_t {
 
 struct BlockHeader {
   std::uint32_t magic;
-  std::uint32_t thread_id;  // gettid()
-  std::uint32_t sequence;   // 0,1,2… within the writer
+  std::uint32_t thread_id;               // gettid()
+  std::uint32_t sequence;                // 0,1,2… within the writer
   std::atomic<std::uint32_t> committed;  // valid bytes behind this header
   std::uint64_t start_ns;
   std::uint64_t offset;  // of this header in the file
@@ -94,21 +94,21 @@ static_assert(sizeof(BlockHeader) == 64);
 enum class RecordType : std::uint16_t {
   kPadding = 0,
   // events
-  kCall = 1,        // an intercepted call: CallRecord + payload by category
-  kDeviceTime = 2,  // DeviceTimeRecord
-  kStepEdge = 3,    // StepEdgeRecord
-  kWindow = 4,      // WindowRecord
-  kLost = 5,        // LostRecord
-  kRecording = 6,   // RecordingRecord
-  kRange = 7,       // RangeRecord, perhaps with its text
-  kActivity = 8,     // ActivityRecord + payload by kind: CUPTI saw the device work
-  kCorrelation = 9,  // CorrelationRecord: which call is which in CUPTI's count
-  kApiActivity = 10,  // ApiActivityRecord: CUPTI saw a call that no hook saw
-  kOverhead = 11,    // OverheadRecord
-  kDropped = 12,     // DroppedRecord
-  kGapSample = 13,   // GapSampleRecord: what a launching thread did while nothing was launched
+  kCall = 1,           // an intercepted call: CallRecord + payload by category
+  kDeviceTime = 2,     // DeviceTimeRecord
+  kStepEdge = 3,       // StepEdgeRecord
+  kWindow = 4,         // WindowRecord
+  kLost = 5,           // LostRecord
+  kRecording = 6,      // RecordingRecord
+  kRange = 7,          // RangeRecord, perhaps with its text
+  kActivity = 8,       // ActivityRecord + payload by kind: CUPTI saw the device work
+  kCorrelation = 9,    // CorrelationRecord: which call is which in CUPTI's count
+  kApiActivity = 10,   // ApiActivityRecord: CUPTI saw a call that no hook saw
+  kOverhead = 11,      // OverheadRecord
+  kDropped = 12,       // DroppedRecord
+  kGapSample = 13,     // GapSampleRecord: what a launching thread did while nothing was launched
   kHostCounters = 14,  // HostCountersRecord: what the kernel counted
-  kWorkerLook = 15,  // WorkerLookRecord: what a process that the program made did meanwhile
+  kWorkerLook = 15,    // WorkerLookRecord: what a process that the program made did meanwhile
   // definitions; always written before the first record that uses them, but perhaps in the block
   // of another thread: a reader collects all definitions first
   kKernel = 16,     // KernelRecord + name
@@ -129,7 +129,7 @@ enum class RecordType : std::uint16_t {
 
 struct RecordHeader {
   RecordType type;
-  std::uint16_t size;  // bytes with this header and all payload, multiple of 8
+  std::uint16_t size;   // bytes with this header and all payload, multiple of 8
   std::uint32_t value;  // meaning depends on type (named in each record)
 };
 static_assert(sizeof(RecordHeader) == 8);
@@ -138,45 +138,45 @@ inline constexpr std::uint32_t kMaxRecordSize = 32 * 1024;
 // What kind of call a hook is; decides the payload behind CallRecord. Written as u8: append only.
 enum class Category : std::uint8_t {
   kOther = 0,
-  kLaunch = 1,        // LaunchPayload: one kernel
-  kGraphLaunch = 2,   // GraphLaunchPayload
-  kCopy = 3,          // CopyPayload
-  kMemset = 4,        // MemsetPayload
-  kSync = 5,          // SyncPayload: waits for the device
-  kDeviceAlloc = 6,   // AllocPayload
-  kDeviceFree = 7,    // AllocPayload (size 0 where not known)
-  kHostAlloc = 8,     // AllocPayload: pinned host memory obtained or registered
-  kHostFree = 9,      // AllocPayload
-  kStream = 10,       // SyncPayload (handle of the stream): create, destroy, wait event
-  kEvent = 11,        // SyncPayload (event and stream)
-  kProfiler = 12,     // no payload: cudaProfilerStart/Stop
-  kModule = 13,       // no payload: registration, module load
-  kHostFunction = 14, // SyncPayload: a host callback in a stream
-  kCapture = 15,      // SyncPayload: stream capture begins or ends
-  kContext = 16,      // no payload: current device or context changes
+  kLaunch = 1,         // LaunchPayload: one kernel
+  kGraphLaunch = 2,    // GraphLaunchPayload
+  kCopy = 3,           // CopyPayload
+  kMemset = 4,         // MemsetPayload
+  kSync = 5,           // SyncPayload: waits for the device
+  kDeviceAlloc = 6,    // AllocPayload
+  kDeviceFree = 7,     // AllocPayload (size 0 where not known)
+  kHostAlloc = 8,      // AllocPayload: pinned host memory obtained or registered
+  kHostFree = 9,       // AllocPayload
+  kStream = 10,        // SyncPayload (handle of the stream): create, destroy, wait event
+  kEvent = 11,         // SyncPayload (event and stream)
+  kProfiler = 12,      // no payload: cudaProfilerStart/Stop
+  kModule = 13,        // no payload: registration, module load
+  kHostFunction = 14,  // SyncPayload: a host callback in a stream
+  kCapture = 15,       // SyncPayload: stream capture begins or ends
+  kContext = 16,       // no payload: current device or context changes
 };
 
 // kLibrary (cuDNN, NCCL) is never written: what these do are ranges.
 enum class Layer : std::uint8_t { kRuntime = 0, kDriver = 1, kLibrary = 2 };
 
 enum CallFlags : std::uint16_t {
-  kCallCaptured = 1,       // the stream was being captured: no device work followed
+  kCallCaptured = 1,         // the stream was being captured: no device work followed
   kCallPerThreadStream = 2,  // _ptsz/_ptds variant: stream 0 means the thread's own
-  kCallTimed = 4,          // a DeviceTimeRecord follows for this correlation
-  kCallUntimedCapture = 8,  // not timed, since a capture was active somewhere
-  kCallUntimedLimit = 16,  // not timed, since the timer pool was exhausted
-  kCallLong = 32,          // CallRecord::duration counts kLongDurationUnit
-  kCallUntimedFailed = 64,  // not timed: no context yet, or the driver refused an event
-  kCallUnhooked = 128,  // never in a file: made by the reader from an ApiActivityRecord
+  kCallTimed = 4,            // a DeviceTimeRecord follows for this correlation
+  kCallUntimedCapture = 8,   // not timed, since a capture was active somewhere
+  kCallUntimedLimit = 16,    // not timed, since the timer pool was exhausted
+  kCallLong = 32,            // CallRecord::duration counts kLongDurationUnit
+  kCallUntimedFailed = 64,   // not timed: no context yet, or the driver refused an event
+  kCallUnhooked = 128,       // never in a file: made by the reader from an ApiActivityRecord
 };
 inline constexpr std::uint32_t kLongDurationUnit = 1024;  // ns; calls of 4.3 s and more
 
 struct CallRecord {
   RecordHeader header;  // value: correlation id, unique in the file, from 1
   std::uint64_t start_ns;
-  std::uint32_t duration;  // ns, or kLongDurationUnit with kCallLong
-  std::uint16_t api;       // index into kFunction definitions
-  std::uint16_t flags;     // CallFlags
+  std::uint32_t duration;      // ns, or kLongDurationUnit with kCallLong
+  std::uint16_t api;           // index into kFunction definitions
+  std::uint16_t flags;         // CallFlags
   std::uint32_t python_stack;  // StackNode id, 0: none. Python frames alone
   std::uint32_t native_stack;  // StackNode id, 0: none. Native and Python frames, or native alone
   std::uint32_t stream;        // Stream id, 0: call has no stream
@@ -189,8 +189,8 @@ struct LaunchPayload {
   std::uint32_t kernel;        // Kernel id
   std::uint32_t shared_bytes;  // dynamic
   std::uint32_t grid_x;
-  std::uint16_t grid_y, grid_z;              // CUDA's limits: 65,535
-  std::uint16_t block_x, block_y, block_z;   // 1,024
+  std::uint16_t grid_y, grid_z;             // CUDA's limits: 65,535
+  std::uint16_t block_x, block_y, block_z;  // 1,024
   std::uint16_t reserved;
 };
 static_assert(sizeof(LaunchPayload) == 24);
@@ -201,8 +201,22 @@ struct GraphLaunchPayload {
   std::uint32_t reserved;
 };
 
-enum class MemoryKind : std::uint8_t { kUnknown = 0, kPageable = 1, kPinned = 2, kDevice = 3, kArray = 4, kManaged = 5 };
-enum class CopyDirection : std::uint8_t { kUnknown = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kHostToHost = 4, kPeerToPeer = 5 };
+enum class MemoryKind : std::uint8_t {
+  kUnknown = 0,
+  kPageable = 1,
+  kPinned = 2,
+  kDevice = 3,
+  kArray = 4,
+  kManaged = 5
+};
+enum class CopyDirection : std::uint8_t {
+  kUnknown = 0,
+  kHostToDevice = 1,
+  kDeviceToHost = 2,
+  kDeviceToDevice = 3,
+  kHostToHost = 4,
+  kPeerToPeer = 5
+};
 
 struct CopyPayload {
   std::uint64_t bytes;  // bytes moved (for 2D/3D: width*height*depth, not pitch)
@@ -211,7 +225,7 @@ struct CopyPayload {
   CopyDirection direction;
   MemoryKind source_kind;
   MemoryKind destination_kind;
-  std::uint8_t asynchronous;  // 1: an Async form
+  std::uint8_t asynchronous;   // 1: an Async form
   std::int16_t source_device;  // peer copies, else -1
   std::int16_t destination_device;
 };
@@ -251,9 +265,10 @@ struct DeviceTimeRecord {
 };
 static_assert(sizeof(DeviceTimeRecord) == 40);
 
-// ---- what CUPTI saw -------------------------------------------------------------------------------
-// Times are converted to CLOCK_MONOTONIC by the writer. CUPTI counts calls in a way of its own; the
-// reader joins its records with the calls (recording/activities.hpp), in whatever order they come.
+// ---- what CUPTI saw
+// ------------------------------------------------------------------------------- Times are
+// converted to CLOCK_MONOTONIC by the writer. CUPTI counts calls in a way of its own; the reader
+// joins its records with the calls (recording/activities.hpp), in whatever order they come.
 
 enum class ActivityKind : std::uint8_t { kNone = 0, kKernel = 1, kCopy = 2, kMemset = 3 };
 
@@ -261,11 +276,11 @@ struct ActivityRecord {
   RecordHeader header;  // value: CUPTI's correlation id; that of a graph launch for all its nodes
   std::uint64_t start_ns;
   std::uint64_t end_ns;
-  std::uint64_t graph_node;  // CUPTI's id, 0: not a node of a graph
+  std::uint64_t graph_node;      // CUPTI's id, 0: not a node of a graph
   std::uint32_t uncertainty_ns;  // of the conversion to CLOCK_MONOTONIC, not of the length
-  std::uint32_t stream;   // CUPTI's id
-  std::uint32_t context;  // CUPTI's id
-  std::uint32_t graph;    // CUPTI's id of the executable graph, 0: none
+  std::uint32_t stream;          // CUPTI's id
+  std::uint32_t context;         // CUPTI's id
+  std::uint32_t graph;           // CUPTI's id of the executable graph, 0: none
   std::int16_t device;
   ActivityKind kind;
   std::uint8_t epoch;  // CUPTI's ids are unique within one: it may begin to count anew
@@ -300,7 +315,7 @@ struct MemsetActivityPayload {
 };
 
 struct CorrelationRecord {
-  RecordHeader header;  // value: correlation id of the CallRecord
+  RecordHeader header;     // value: correlation id of the CallRecord
   std::uint32_t activity;  // CUPTI's correlation id
   std::uint32_t epoch;
   std::uint64_t start_ns, end_ns;  // of the call as CUPTI saw it; 0: not known
@@ -343,7 +358,13 @@ struct DroppedRecord {
   std::uint64_t time_ns;
 };
 
-enum class StepSource : std::uint8_t { kNone = 0, kOptimizer = 1, kKernel = 2, kCall = 3, kNvtx = 4 };
+enum class StepSource : std::uint8_t {
+  kNone = 0,
+  kOptimizer = 1,
+  kKernel = 2,
+  kCall = 3,
+  kNvtx = 4
+};
 
 // The end of a step; the next begins at the same time.
 struct StepEdgeRecord {
@@ -360,7 +381,11 @@ enum class WindowKind : std::uint8_t {
   kWholeRun = 2,   // no step source was asked for
   kCaptured = 3,   // between the program's own marks: GPUBUSY_CAPTURE_RANGE
 };
-enum class WindowEvent : std::uint8_t { kBegin = 0, kEnd = 1, kCut = 2 /* budget or process end */ };
+enum class WindowEvent : std::uint8_t {
+  kBegin = 0,
+  kEnd = 1,
+  kCut = 2 /* budget or process end */
+};
 
 struct WindowRecord {
   RecordHeader header;  // value: index of the window, 0,1,2…
@@ -384,70 +409,95 @@ struct LostRecord {
   std::uint64_t time_ns;
 };
 
-// ---- what launching threads do meanwhile -----------------------------------------------------------
-// While no launching thread has made a call for some time, each is looked at now and then.
+// ---- what launching threads do meanwhile
+// ----------------------------------------------------------- While no launching thread has made a
+// call for some time, each is looked at now and then.
 
 enum GapFlags : std::uint8_t {
-  kGapTorn = 1,       // the thread ran on: inner Python frames are left out
-  kGapUnmoved = 2,    // it has not run since the look before
+  kGapTorn = 1,          // the thread ran on: inner Python frames are left out
+  kGapUnmoved = 2,       // it has not run since the look before
   kGapInSystemCall = 4,  // system_call and argument are set
-  kGapOutside = 8,    // it was blocked outside of any system call (a page fault)
+  kGapOutside = 8,       // it was blocked outside of any system call (a page fault)
   kGapInterpreter = 16,  // it waits for a lock of the Python interpreter itself: the GIL
   kGapCollecting = 32,   // the interpreter collects garbage, in this thread
 };
 enum class GapFile : std::uint8_t {  // what the system call's descriptor stands for
-  kNone = 0, kOther = 1, kFile = 2, kPipe = 3, kSocket = 4, kCharacter = 5,
+  kNone = 0,
+  kOther = 1,
+  kFile = 2,
+  kPipe = 3,
+  kSocket = 4,
+  kCharacter = 5,
 };
 
 struct GapSampleRecord {
-  RecordHeader header;  // value: gettid() of the thread that was looked at
+  RecordHeader header;     // value: gettid() of the thread that was looked at
   std::uint64_t time_ns;   // of one round: all threads' looks in it have the same
   std::uint64_t since_ns;  // of the round before in the same silence, or when the silence began
   std::uint64_t argument;  // the first of the system call
   std::uint64_t run_ns, wait_ns;  // since then: on a processor, ready but on none; 0 where not told
   std::uint32_t major_faults;     // since then
-  std::uint32_t python_stack;  // StackNode id, 0: none
-  std::uint32_t native_stack;  // StackNode id; only of a blocked thread
-  std::uint16_t system_call;   // as the kernel numbers them
-  std::uint8_t state;          // as in /proc: 'R', 'S', 'D', …; 0: not told
-  std::uint8_t flags;          // GapFlags
+  std::uint32_t python_stack;     // StackNode id, 0: none
+  std::uint32_t native_stack;     // StackNode id; only of a blocked thread
+  std::uint16_t system_call;      // as the kernel numbers them
+  std::uint8_t state;             // as in /proc: 'R', 'S', 'D', …; 0: not told
+  std::uint8_t flags;             // GapFlags
   GapFile file;
   std::uint8_t reserved[7];
 };
 static_assert(sizeof(GapSampleRecord) == 72);
 
-// ---- what the kernel counts ------------------------------------------------------------------------
+// ---- what the kernel counts
+// ------------------------------------------------------------------------
 
 // Bits in HostCountersRecord::known: append only. All rise from the begin of the process, the group
 // or the machine, but for those that say otherwise.
 enum class HostCounter : std::uint8_t {
   // of the process; …Thread: of the thread that makes the edge
-  kUserNs = 0, kSystemNs = 1, kMinorFaults = 2, kMajorFaults = 3, kVoluntarySwitches = 4,
+  kUserNs = 0,
+  kSystemNs = 1,
+  kMinorFaults = 2,
+  kMajorFaults = 3,
+  kVoluntarySwitches = 4,
   kInvoluntarySwitches = 5,
-  kThreadUserNs = 6, kThreadSystemNs = 7, kThreadMinorFaults = 8, kThreadMajorFaults = 9,
-  kThreadVoluntarySwitches = 10, kThreadInvoluntarySwitches = 11,
+  kThreadUserNs = 6,
+  kThreadSystemNs = 7,
+  kThreadMinorFaults = 8,
+  kThreadMajorFaults = 9,
+  kThreadVoluntarySwitches = 10,
+  kThreadInvoluntarySwitches = 11,
   // how much later than it had asked for the helper thread was woken, this time
   kHelperLateNs = 12,
   // of the control group with the tightest quota; time is summed over processors
-  kQuotaPeriods = 16, kThrottledPeriods = 17, kThrottledNs = 18,
+  kQuotaPeriods = 16,
+  kThrottledPeriods = 17,
+  kThrottledNs = 18,
   // of the control group with the tightest limit on memory
-  kMemoryHigh = 20, kMemoryMax = 21, kMemoryOomKills = 22,
+  kMemoryHigh = 20,
+  kMemoryMax = 21,
+  kMemoryOomKills = 22,
   // pressure (PSI)
-  kCpuSomeNs = 24, kCpuFullNs = 25, kIoSomeNs = 26, kIoFullNs = 27, kMemorySomeNs = 28,
+  kCpuSomeNs = 24,
+  kCpuFullNs = 25,
+  kIoSomeNs = 26,
+  kIoFullNs = 27,
+  kMemorySomeNs = 28,
   kMemoryFullNs = 29,
   // of the machine; kSwappedBytes: of the process that are swapped out now
-  kSwapInPages = 32, kSwapOutPages = 33, kSwappedBytes = 34,
+  kSwapInPages = 32,
+  kSwapOutPages = 33,
+  kSwappedBytes = 34,
 };
 inline constexpr int kHostCounters = 64;
 
 // Where the counters of a topic come from, or why there are none.
 enum class HostSource : std::uint8_t {
   kNotTold = 0,
-  kGroup = 1,      // a control group that the process is in
+  kGroup = 1,  // a control group that the process is in
   kMachine = 2,
-  kNoFile = 16,    // the kernel has no such file here
-  kRefused = 17,   // it may not be read
-  kStrange = 18,   // what it holds was not understood
+  kNoFile = 16,     // the kernel has no such file here
+  kRefused = 17,    // it may not be read
+  kStrange = 18,    // what it holds was not understood
   kNotNeeded = 19,  // there is no swap space
 };
 enum class HostTopic : std::uint8_t { kQuota = 0, kMemory = 1, kPressure = 2, kSwap = 3 };
@@ -459,9 +509,9 @@ enum class HostMoment : std::uint32_t { kEdge = 0, kHelper = 1 };
 struct HostCountersRecord {
   RecordHeader header;  // value: HostMoment
   std::uint64_t time_ns;
-  std::uint64_t known;      // by HostCounter
-  std::uint32_t thread_id;  // that counted
-  std::uint32_t step;       // kEdge: that ended here
+  std::uint64_t known;              // by HostCounter
+  std::uint32_t thread_id;          // that counted
+  std::uint32_t step;               // kEdge: that ended here
   HostSource sources[kHostTopics];  // kHelper
   std::uint32_t reserved;
 };
@@ -476,7 +526,7 @@ enum WorkerFlags : std::uint8_t {
 };
 
 struct WorkerLookRecord {
-  RecordHeader header;     // value: its process id
+  RecordHeader header;  // value: its process id
   std::uint64_t time_ns;
   std::uint64_t since_ns;  // of the look at it before, in whatever silence; 0: this is the first
   std::uint64_t argument;  // the first of the system call
@@ -506,13 +556,19 @@ enum class RangeKind : std::uint8_t {
   kCall = 3,      // a call of a library's function
 };
 enum class RangePayload : std::uint8_t {
-  kNone = 0, kUint64 = 1, kInt64 = 2, kDouble = 3, kUint32 = 4, kInt32 = 5, kFloat = 6,  // as NVTX
+  kNone = 0,
+  kUint64 = 1,
+  kInt64 = 2,
+  kDouble = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat = 6,  // as NVTX
   kBytes = 7,
 };
 enum RangeFlags : std::uint16_t {
-  kRangeOpen = 1,       // had not ended when its window (or the process) did: end_ns is that time
-  kRangeCut = 2,        // the text is longer than was kept
-  kRangeColour = 4,     // `colour` is set
+  kRangeOpen = 1,    // had not ended when its window (or the process) did: end_ns is that time
+  kRangeCut = 2,     // the text is longer than was kept
+  kRangeColour = 4,  // `colour` is set
 };
 
 // Written when a range ends, by the thread that ends it. A range that is open when a window ends
@@ -522,9 +578,9 @@ struct RangeRecord {
   RecordHeader header;  // value: RangeText id of the message; 0: the text follows, if there is any
   std::uint64_t start_ns;  // may lie before the recording began
   std::uint64_t end_ns;
-  std::uint64_t payload;   // 32-bit values in the low half
-  std::uint32_t domain;    // RangeText id, 0: the default domain
-  std::uint32_t category;  // as the program numbers it, 0: none
+  std::uint64_t payload;        // 32-bit values in the low half
+  std::uint32_t domain;         // RangeText id, 0: the default domain
+  std::uint32_t category;       // as the program numbers it, 0: none
   std::uint32_t category_name;  // RangeText id, 0: not named
   std::uint32_t colour;         // ARGB
   std::uint32_t thread_id;      // that began it
@@ -540,8 +596,8 @@ static_assert(sizeof(RangeRecord) == 64);
 // Variable parts are UTF-8 (or whatever the program had: readers repair it), not terminated,
 // directly behind the struct; the record is padded with zeros.
 struct KernelRecord {
-  RecordHeader header;  // value: Kernel id, from 1
-  std::uint64_t function;  // host function or CUfunction handle
+  RecordHeader header;       // value: Kernel id, from 1
+  std::uint64_t function;    // host function or CUfunction handle
   std::uint32_t name_bytes;  // mangled, as registered
   std::uint32_t reserved;
 };
@@ -553,7 +609,7 @@ struct CodeRecord {
   std::uint8_t python_minor;  // of CPython 3.x: selects the line table's format
   std::uint8_t flags;         // 1: file or name was cut, 2: line table was cut
   std::uint16_t file_bytes;
-  std::uint16_t name_bytes;   // qualified name where there is one
+  std::uint16_t name_bytes;  // qualified name where there is one
   std::uint16_t line_table_bytes;
   std::uint32_t reserved;
   // file, name, line table follow
@@ -571,7 +627,7 @@ enum class FrameKind : std::uint8_t { kPython = 1, kNative = 2 };
 // Python stacks are off or not supported, where the place of Python's frames was not clear, and in
 // old recordings it is native alone.
 struct StackNodeRecord {
-  RecordHeader header;  // value: node id, from 1
+  RecordHeader header;   // value: node id, from 1
   std::uint32_t parent;  // node id of the caller, 0: root
   FrameKind kind;
   std::uint8_t flags;  // 1: the stack was cut behind this frame; Python frames with native ones
@@ -692,7 +748,7 @@ enum HostFlags : std::uint32_t {
 
 // What the host offers this process when its file is opened; once per file.
 struct HostRecord {
-  RecordHeader header;     // value: HostFlags
+  RecordHeader header;  // value: HostFlags
   std::uint64_t time_ns;
   std::uint64_t memory_bytes, swap_bytes;     // of the machine
   std::uint64_t memory_limit_bytes;           // of its control groups, the tightest; 0: none

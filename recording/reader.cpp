@@ -48,30 +48,23 @@ static_assert(sizeof(Launch) == kPayloadSize && sizeof(LaunchPayload) <= kPayloa
 
 std::size_t payload_size(Category category) {
   switch (category) {
-    case Category::kLaunch:
-      return sizeof(LaunchPayload);
-    case Category::kGraphLaunch:
-      return sizeof(GraphLaunchPayload);
-    case Category::kCopy:
-      return sizeof(CopyPayload);
-    case Category::kMemset:
-      return sizeof(MemsetPayload);
+    case Category::kLaunch: return sizeof(LaunchPayload);
+    case Category::kGraphLaunch: return sizeof(GraphLaunchPayload);
+    case Category::kCopy: return sizeof(CopyPayload);
+    case Category::kMemset: return sizeof(MemsetPayload);
     case Category::kDeviceAlloc:
     case Category::kDeviceFree:
     case Category::kHostAlloc:
-    case Category::kHostFree:
-      return sizeof(AllocPayload);
+    case Category::kHostFree: return sizeof(AllocPayload);
     case Category::kSync:
     case Category::kStream:
     case Category::kEvent:
     case Category::kHostFunction:
-    case Category::kCapture:
-      return sizeof(SyncPayload);
+    case Category::kCapture: return sizeof(SyncPayload);
     case Category::kOther:
     case Category::kProfiler:
     case Category::kModule:
-    case Category::kContext:
-      break;
+    case Category::kContext: break;
   }
   return 0;
 }
@@ -229,8 +222,7 @@ void Parser::block(const std::byte* data, std::size_t block_size, std::size_t av
 void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_id) {
   bool good = true;
   switch (header.type) {
-    case RecordType::kPadding:
-      break;
+    case RecordType::kPadding: break;
     case RecordType::kCall:
     case RecordType::kDeviceTime:
     case RecordType::kStepEdge:
@@ -240,16 +232,12 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kRange:
     case RecordType::kGapSample:
     case RecordType::kHostCounters:
-    case RecordType::kWorkerLook:
-      good = event(header, view, thread_id);
-      break;
+    case RecordType::kWorkerLook: good = event(header, view, thread_id); break;
     case RecordType::kActivity:
     case RecordType::kCorrelation:
     case RecordType::kApiActivity:
     case RecordType::kOverhead:
-    case RecordType::kDropped:
-      good = cupti(header, view);
-      break;
+    case RecordType::kDropped: good = cupti(header, view); break;
     case RecordType::kKernel:
     case RecordType::kCode:
     case RecordType::kStackNode:
@@ -263,12 +251,8 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kRangeText:
     case RecordType::kModule:
     case RecordType::kReach:
-    case RecordType::kHost:
-      good = definition(header, view);
-      break;
-    default:
-      ++recording_.unknown_records;
-      break;
+    case RecordType::kHost: good = definition(header, view); break;
+    default: ++recording_.unknown_records; break;
   }
   if (!good) {
     ++recording_.bad_records;
@@ -278,8 +262,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
 
 bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id) {
   switch (header.type) {
-    case RecordType::kCall:
-      return call(header, view, thread_id);
+    case RecordType::kCall: return call(header, view, thread_id);
     case RecordType::kDeviceTime: {
       DeviceTimeRecord record;
       if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
@@ -296,18 +279,15 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       seen(record.time_ns);
       return true;
     }
-    case RecordType::kWindow:
-      return window(header, view);
-    case RecordType::kRange:
-      return range(header, view);
+    case RecordType::kWindow: return window(header, view);
+    case RecordType::kRange: return range(header, view);
     case RecordType::kGapSample: {
       GapSampleRecord record;
       if (!view.fixed(record) || !plausible(record.since_ns, record.time_ns)) return false;
-      recording_.gap_samples.push_back({record.time_ns, record.since_ns, record.argument,
-                                        record.run_ns, record.wait_ns, record.major_faults,
-                                        header.value, record.python_stack, record.native_stack,
-                                        record.system_call, static_cast<char>(record.state),
-                                        record.flags, record.file});
+      recording_.gap_samples.push_back(
+          {record.time_ns, record.since_ns, record.argument, record.run_ns, record.wait_ns,
+           record.major_faults, header.value, record.python_stack, record.native_stack,
+           record.system_call, static_cast<char>(record.state), record.flags, record.file});
       seen(record.time_ns);
       return true;
     }
@@ -338,12 +318,12 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       WorkerLookRecord record;
       if (!view.fixed(record) || !plausible(record.since_ns, record.time_ns)) return false;
       record.name[sizeof record.name - 1] = '\0';
-      recording_.worker_looks.push_back(
-          {record.time_ns, record.since_ns, record.argument, record.run_ns, record.wait_ns,
-           record.process_run_ms, record.storage_wait_ms, record.major_faults, header.value,
-           record.parent_pid, record.python_stack, record.system_call,
-           static_cast<char>(record.state), record.flags, record.file, record.worker_flags,
-           record.left_out, record.name});
+      recording_.worker_looks.push_back({record.time_ns, record.since_ns, record.argument,
+                                         record.run_ns, record.wait_ns, record.process_run_ms,
+                                         record.storage_wait_ms, record.major_faults, header.value,
+                                         record.parent_pid, record.python_stack, record.system_call,
+                                         static_cast<char>(record.state), record.flags, record.file,
+                                         record.worker_flags, record.left_out, record.name});
       seen(record.time_ns);
       return true;
     }
@@ -361,15 +341,13 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
       seen(record.time_ns);
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 
 bool Parser::cupti(RecordHeader header, RecordView view) {
   switch (header.type) {
-    case RecordType::kActivity:
-      return activity(header, view);
+    case RecordType::kActivity: return activity(header, view);
     case RecordType::kCorrelation: {
       CorrelationRecord record;
       if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
@@ -389,8 +367,8 @@ bool Parser::cupti(RecordHeader header, RecordView view) {
     case RecordType::kOverhead: {
       OverheadRecord record;
       if (!view.fixed(record) || !plausible(record.start_ns, record.end_ns)) return false;
-      recording_.overheads.push_back({record.start_ns, record.end_ns,
-                                      static_cast<OverheadKind>(header.value), record.thread});
+      recording_.overheads.push_back(
+          {record.start_ns, record.end_ns, static_cast<OverheadKind>(header.value), record.thread});
       seen(record.end_ns);
       return true;
     }
@@ -401,8 +379,7 @@ bool Parser::cupti(RecordHeader header, RecordView view) {
       seen(record.time_ns);
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 
@@ -424,17 +401,10 @@ bool Parser::activity(RecordHeader header, RecordView view) {
   a.epoch = record.epoch;
   std::size_t payload = 0;
   switch (record.kind) {
-    case ActivityKind::kKernel:
-      payload = sizeof a.kernel;
-      break;
-    case ActivityKind::kCopy:
-      payload = sizeof a.copy;
-      break;
-    case ActivityKind::kMemset:
-      payload = sizeof a.memset;
-      break;
-    default:
-      return false;
+    case ActivityKind::kKernel: payload = sizeof a.kernel; break;
+    case ActivityKind::kCopy: payload = sizeof a.copy; break;
+    case ActivityKind::kMemset: payload = sizeof a.memset; break;
+    default: return false;
   }
   if (view.size() < sizeof record + payload) return false;
   std::memcpy(static_cast<void*>(&a.kernel), view.data() + sizeof record, payload);
@@ -683,8 +653,7 @@ bool Parser::definition(RecordHeader header, RecordView view) {
                       true};
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 

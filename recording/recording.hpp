@@ -58,7 +58,7 @@ struct Call {
 // What CUPTI tells of a piece of device work beyond its times.
 struct Activity {
   std::uint64_t start_ns, end_ns;
-  std::uint64_t graph_node;  // 0: not a node of a graph
+  std::uint64_t graph_node;   // 0: not a node of a graph
   std::uint32_t correlation;  // CUPTI's, unique in its epoch
   std::uint32_t uncertainty_ns;
   std::uint32_t stream, context, graph;
@@ -107,7 +107,10 @@ struct Window {
   bool complete;                   // ended by its last step (kEnd)
 };
 
-struct Kernel { std::string name; std::uint64_t function = 0; };  // mangled name
+struct Kernel {
+  std::string name;
+  std::uint64_t function = 0;
+};  // mangled name
 struct Code {
   std::string file, name;
   std::string line_table;  // raw bytes
@@ -115,10 +118,28 @@ struct Code {
   int python_minor = 0;
   bool cut = false;
 };
-struct StackNode { std::uint32_t parent; FrameKind kind; std::uint8_t flags; std::uint64_t location; };
-struct Thread { std::uint32_t id; std::uint64_t pthread; std::string name; bool named = false; };
-struct Stream { std::uint64_t handle; std::int16_t device; std::uint16_t flags; std::int32_t priority; };
-struct Device { std::string name; DeviceRecord properties; };
+struct StackNode {
+  std::uint32_t parent;
+  FrameKind kind;
+  std::uint8_t flags;
+  std::uint64_t location;
+};
+struct Thread {
+  std::uint32_t id;
+  std::uint64_t pthread;
+  std::string name;
+  bool named = false;
+};
+struct Stream {
+  std::uint64_t handle;
+  std::int16_t device;
+  std::uint16_t flags;
+  std::int32_t priority;
+};
+struct Device {
+  std::string name;
+  DeviceRecord properties;
+};
 // A look at a launching thread while nothing was launched.
 struct GapSample {
   std::uint64_t time_ns;
@@ -167,17 +188,27 @@ struct WorkerLook {
 struct Range {
   std::uint64_t start_ns, end_ns;  // start_ns may lie before the recording began
   std::uint64_t payload;
-  std::uint32_t text;           // of Recording::range_texts, as domain and category_name; 0: none
+  std::uint32_t text;  // of Recording::range_texts, as domain and category_name; 0: none
   std::uint32_t domain, category, category_name, colour;
-  std::uint32_t thread_id;      // that began it
+  std::uint32_t thread_id;  // that began it
   std::uint32_t id;
   RangeKind kind;
   RangePayload payload_type;
   std::uint16_t flags;
 };
-struct RecordingEdge { std::uint64_t time_ns; bool begins; };
-struct Notice { std::uint64_t time_ns; NoticeKind kind; std::string text; };
-struct Graph { std::uint64_t graph_exec; std::uint32_t kernels, copies, memsets, others; };
+struct RecordingEdge {
+  std::uint64_t time_ns;
+  bool begins;
+};
+struct Notice {
+  std::uint64_t time_ns;
+  NoticeKind kind;
+  std::string text;
+};
+struct Graph {
+  std::uint64_t graph_exec;
+  std::uint32_t kernels, copies, memsets, others;
+};
 
 struct Module {           // a loaded ELF object
   std::uint64_t time_ns;  // when it was found
@@ -231,10 +262,10 @@ struct Recording {
   std::vector<Window> windows;           // by index
   std::vector<Notice> notices;
   std::vector<RecordingEdge> recording_edges;  // by time
-  std::vector<Range> ranges;             // by start_ns, longest first
-  std::vector<GapSample> gap_samples;    // by time_ns
-  std::vector<HostCounts> host_counts;   // by time_ns
-  std::vector<WorkerLook> worker_looks;  // by time_ns
+  std::vector<Range> ranges;                   // by start_ns, longest first
+  std::vector<GapSample> gap_samples;          // by time_ns
+  std::vector<HostCounts> host_counts;         // by time_ns
+  std::vector<WorkerLook> worker_looks;        // by time_ns
   std::unordered_map<std::uint32_t, Kernel> kernels;
   std::unordered_map<std::uint32_t, Code> codes;
   std::unordered_map<std::uint32_t, StackNode> stack_nodes;
@@ -273,8 +304,8 @@ struct Session {
   std::vector<Recording> processes;
   std::vector<Error> skipped;
 };
-// `run`: of a directory, the recordings of this run of the launcher alone (FileHeader::run), which may
-// be none; 0: all.
+// `run`: of a directory, the recordings of this run of the launcher alone (FileHeader::run), which
+// may be none; 0: all.
 tl::expected<Session, Error> read_session(const std::string& path, std::uint64_t run = 0);
 
 }  // namespace gpubusy::recording

@@ -25,8 +25,8 @@ constexpr std::uint64_t kDiskCheckBytes = 16u << 20;
 // A thread that got no memory asks again after this time, not at each record.
 constexpr std::uint64_t kMemoryRetryNs = 100'000'000;
 
-// Round system calls: errno stays the program's, and a thread that it cancels is not cancelled here,
-// where half a block may be written and the recorder's locks are held.
+// Round system calls: errno stays the program's, and a thread that it cancels is not cancelled
+// here, where half a block may be written and the recorder's locks are held.
 class SystemWork {
  public:
   SystemWork() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_); }
@@ -133,12 +133,9 @@ std::uint64_t room_beyond_reserve(int fd) noexcept {
 FileState state_for(int error) noexcept {
   switch (error) {
     case ENOSPC:
-    case EDQUOT:
-      return FileState::kDiskFull;
-    case EBADF:
-      return FileState::kDescriptorLost;
-    default:
-      return FileState::kWriteFailed;
+    case EDQUOT: return FileState::kDiskFull;
+    case EBADF: return FileState::kDescriptorLost;
+    default: return FileState::kWriteFailed;
   }
 }
 
@@ -152,10 +149,10 @@ int RecordingFile::create(const Description& d) noexcept {
   // Host, pid and start time: processes of other PID name spaces on the same host may share a pid,
   // and may even start in the same nanosecond, hence the counter.
   for (int attempt = 0; attempt < 1000; ++attempt) {
-    const int n = snprintf(path_, sizeof path_, "%s/%s_%d.%llu%s%.*d%s", d.directory, host,
-                           static_cast<int>(getpid()),
-                           static_cast<unsigned long long>(d.start_unix_ns),
-                           attempt == 0 ? "" : "-", attempt == 0 ? 0 : 1, attempt, kFileSuffix);
+    const int n =
+        snprintf(path_, sizeof path_, "%s/%s_%d.%llu%s%.*d%s", d.directory, host,
+                 static_cast<int>(getpid()), static_cast<unsigned long long>(d.start_unix_ns),
+                 attempt == 0 ? "" : "-", attempt == 0 ? 0 : 1, attempt, kFileSuffix);
     if (n < 0 || n >= static_cast<int>(sizeof path_)) return ENAMETOOLONG;
     fd_ = open(path_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ >= 0) break;
@@ -264,7 +261,8 @@ bool RecordingFile::disk_has_room() noexcept {
 }
 
 bool RecordingFile::reserve_bytes(std::uint64_t bytes) noexcept {
-  if (reserved_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= max_bytes_) return true;
+  if (reserved_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= max_bytes_)
+    return true;
   stop(FileState::kBudgetSpent);
   return false;
 }

@@ -86,7 +86,8 @@ class ThreadWriter {
   // The bytes are uninitialised. Nothing is visible to readers before commit().
   void* reserve(RecordingFile& file, std::size_t size, std::uint32_t thread_id,
                 std::uint64_t now_ns) noexcept {
-    if (cursor_ + size <= end_) [[likely]] return cursor_;
+    if (cursor_ + size <= end_) [[likely]]
+      return cursor_;
     return make_room(file, size, thread_id, now_ns);
   }
   void commit(std::size_t size) noexcept {

@@ -16,7 +16,8 @@ constexpr std::uint32_t kHarvestEvery = 64;
 
 // What a whole stack needs, if it is wanted and to be had.
 bool has_stack_memory(ThreadState& thread) noexcept {
-  if (thread.native_stack != nullptr) [[likely]] return true;
+  if (thread.native_stack != nullptr) [[likely]]
+    return true;
   KeepErrno keep;
   if (thread.python_frames == nullptr) {
     void* p = mmap(nullptr, sizeof(PythonFrames), PROT_READ | PROT_WRITE,
@@ -33,7 +34,8 @@ bool has_stack_memory(ThreadState& thread) noexcept {
 void CallScope::enter() noexcept {
   KeepErrno keep;
   flags_ = site_.flags;
-  if (is_unnoticed_child()) [[unlikely]] became_child();
+  if (is_unnoticed_child()) [[unlikely]]
+    became_child();
   if (mode() == Mode::kIdle) {
     g_hook_was_called.store(true, std::memory_order_relaxed);
     if (!arms(site_.category) || !arm()) return;
@@ -47,7 +49,8 @@ void CallScope::enter() noexcept {
   generation_ = file_generation();
   PythonFrames* python = nullptr;
   const auto prepare_stack = [&python]() noexcept {
-    if (python != nullptr || mode() != Mode::kRecording || configuration().native_stacks == 0) return;
+    if (python != nullptr || mode() != Mode::kRecording || configuration().native_stacks == 0)
+      return;
     ThreadState* const thread = thread_state();
     if (thread == nullptr || !has_stack_memory(*thread)) return;
     python = thread->python_frames;
@@ -167,17 +170,20 @@ void CallScope::write() noexcept {
 
 void CallScope::done() noexcept {
   if (!watches_steps_) return;
-  if (armed_) [[unlikely]] first_call_is_over();
+  if (armed_) [[unlikely]]
+    first_call_is_over();
   const bool took_effect = result_ == 0 && (flags_ & recording::kCallCaptured) == 0;
   if (took_effect) steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
   if (cupti::is_on()) {
     const bool some = records() && correlation_ % kHarvestEvery == 0;
     if (some || cupti::any_full_buffer()) cupti::harvest_if_due(end_ns_);
-    if (some && !recording_file().is_writable()) [[unlikely]] recording_stopped();
+    if (some && !recording_file().is_writable()) [[unlikely]]
+      recording_stopped();
   } else if (cupti::may_start() && records() && cupti::retry_is_due(end_ns_)) [[unlikely]] {
     retry_cupti();
   }
-  if (prelude_is_full()) [[unlikely]] end_prelude_for_size();
+  if (prelude_is_full()) [[unlikely]]
+    end_prelude_for_size();
   if (gaps::is_wanted() && records() && is_device_work(site_.category)) [[unlikely]] {
     gaps::start(end_ns_);
   }

@@ -44,15 +44,14 @@ struct CallSite {
   std::uint32_t api;
   recording::Category category;
   recording::Layer layer;
-  std::uint16_t flags;      // recording::CallFlags known beforehand
-  const void* function;     // launches: the kernel's function, else null
+  std::uint16_t flags;   // recording::CallFlags known beforehand
+  const void* function;  // launches: the kernel's function, else null
   StreamArgument stream;
 };
 
 class CallScope {
  public:
-  explicit CallScope(const CallSite& site) noexcept
-      : site_(site), outermost_(is_outermost()) {
+  explicit CallScope(const CallSite& site) noexcept : site_(site), outermost_(is_outermost()) {
     t_local.busy = stack_address();
     enter();
   }
@@ -117,8 +116,8 @@ class CallScope {
   }
 
   const CallSite site_;
-  const bool outermost_;     // of the hooks on this thread's stack
-  bool in_cupti_ = false;    // CUPTI sees the call, by its correlation
+  const bool outermost_;   // of the hooks on this thread's stack
+  bool in_cupti_ = false;  // CUPTI sees the call, by its correlation
   ThreadState* thread_ = nullptr;
   std::uint32_t generation_ = 0;  // of the file; another one after a fork inside the call
   bool watches_steps_ = false;

@@ -42,8 +42,8 @@ struct Job {
   int error;     // why it could not be started
 };
 
-// The processors that the user gave the process. Later the program may bind its threads; an exporter
-// bound to the core of the training would share it.
+// The processors that the user gave the process. Later the program may bind its threads; an
+// exporter bound to the core of the training would share it.
 constinit unsigned long g_affinity[kAffinityWords] = {};
 constinit long g_affinity_bytes = 0;
 
@@ -183,8 +183,7 @@ ExportStart start_export(const char* library, const char* recording, std::uint32
   if (reaps_orphans()) return ExportStart::kWouldBeSeen;
   const std::size_t job_size = (sizeof(Job) + 4095) & ~std::size_t{4095};
   const std::size_t total = job_size + 2 * kStackSize;
-  void* memory =
-      mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return ExportStart::kRefused;
   auto* job = static_cast<Job*>(memory);
   char* stacks = static_cast<char*>(memory) + job_size;
@@ -195,9 +194,14 @@ ExportStart start_export(const char* library, const char* recording, std::uint32
     } else {
       snprintf(job->windows, sizeof job->windows, "%u..%u", first_window, last_window);
     }
-    char* arguments[] = {job->program, const_cast<char*>("export"), const_cast<char*>("--quiet"),
-                         const_cast<char*>("--window"), job->windows,
-                         const_cast<char*>("--"), const_cast<char*>(recording), nullptr};
+    char* arguments[] = {job->program,
+                         const_cast<char*>("export"),
+                         const_cast<char*>("--quiet"),
+                         const_cast<char*>("--window"),
+                         job->windows,
+                         const_cast<char*>("--"),
+                         const_cast<char*>(recording),
+                         nullptr};
     memcpy(job->arguments, arguments, sizeof arguments);
     std::size_t kept = 0;
     for (char** e = environ; e != nullptr && *e != nullptr && kept + 1 < kMaxEnvironment; ++e) {
@@ -244,15 +248,12 @@ bool export_is_running() noexcept {
 
 const char* why_not_started(ExportStart result) noexcept {
   switch (result) {
-    case ExportStart::kNoProgram:
-      return "no gpubusy program was found beside the library";
+    case ExportStart::kNoProgram: return "no gpubusy program was found beside the library";
     case ExportStart::kWouldBeSeen:
       return "this process adopts orphans (it is process 1 or a subreaper) and would have seen the "
              "exporter as a child";
-    case ExportStart::kRefused:
-      return "the system refused to start the exporter";
-    case ExportStart::kStarted:
-      break;
+    case ExportStart::kRefused: return "the system refused to start the exporter";
+    case ExportStart::kStarted: break;
   }
   return "";
 }

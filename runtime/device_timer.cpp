@@ -145,7 +145,8 @@ unsigned long long id_of(const Driver& d, CUcontext context) noexcept {
 
 void destroy_events(const Driver& d, const Slot& s) noexcept {
   // Those of a context that is gone went with it.
-  if (s.begin == nullptr || d.event_destroy == nullptr || anchor_by_serial(s.owner) == nullptr) return;
+  if (s.begin == nullptr || d.event_destroy == nullptr || anchor_by_serial(s.owner) == nullptr)
+    return;
   d.event_destroy(s.begin);
   d.event_destroy(s.end);
 }
@@ -158,11 +159,11 @@ bool usable(const Driver& d) noexcept {
 // Brackets an event between two readings of the host clock, in a stream of our own that has nothing
 // to wait for; the narrowest of some rounds counts.
 bool calibrate(const Driver& d, Anchor& a) noexcept {
-  if (a.stream == nullptr &&
-      d.stream_create(&a.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+  if (a.stream == nullptr && d.stream_create(&a.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
     return false;
   }
-  if (a.event == nullptr && d.event_create(&a.event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return false;
+  if (a.event == nullptr && d.event_create(&a.event, CU_EVENT_DEFAULT) != CUDA_SUCCESS)
+    return false;
   if (a.next == nullptr && d.event_create(&a.next, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return false;
   const std::uint64_t began = now_ns();
   std::uint64_t best = ~std::uint64_t{0};
@@ -259,8 +260,8 @@ std::uint64_t event_time(const Driver& d, const Anchor& a, CUevent event, bool& 
     ok = false;
     return 0;
   }
-  return a.host_ns + static_cast<std::uint64_t>(
-                         static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
+  return a.host_ns +
+         static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<double>(ms) * 1e6));
 }
 
 }  // namespace
@@ -312,8 +313,7 @@ bool take_in(const Driver& d, ThreadState& writer, Slot& s) noexcept {
   if (!ok) return true;  // its call has kCallTimed but no time: analysis counts that
   const auto latency = static_cast<std::int64_t>(start - s.host_record_ns);
   if (latency > 0 && latency < a->submit_latency_ns) a->submit_latency_ns = latency;
-  const std::uint64_t earliest =
-      s.call_start_ns + static_cast<std::uint64_t>(a->submit_latency_ns);
+  const std::uint64_t earliest = s.call_start_ns + static_cast<std::uint64_t>(a->submit_latency_ns);
   if (s.blocking && end > s.call_end_ns) end = s.call_end_ns;
   if (start < earliest) start = earliest;
   if (start > end) start = end;
@@ -371,8 +371,7 @@ TimerTicket begin_timing(ThreadState& thread, const StreamArgument& stream) noex
   }
   auto* record = stream.per_thread ? d->event_record_ptsz : d->event_record;
   s.host_record_ns = now_ns();
-  if (record == nullptr ||
-      record(s.begin, static_cast<CUstream>(stream.handle)) != CUDA_SUCCESS) {
+  if (record == nullptr || record(s.begin, static_cast<CUstream>(stream.handle)) != CUDA_SUCCESS) {
     return ticket;
   }
   ticket.state = Timing::kTimed;
@@ -430,7 +429,8 @@ bool harvest_device_times() noexcept {
       empty = false;
     } else if (ended) {
       for (const Slot& s : ring->slots) destroy_events(*d, s);
-      ring_of(*t).store(nullptr, std::memory_order_release);  // the state may now serve another thread
+      ring_of(*t).store(nullptr,
+                        std::memory_order_release);  // the state may now serve another thread
       munmap(ring, sizeof(TimerRing));
     }
   }

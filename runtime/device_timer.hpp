@@ -33,7 +33,8 @@ struct TimerTicket {
 // Before the real call. Fails softly: the ticket says why.
 TimerTicket begin_timing(ThreadState& thread, const StreamArgument& stream) noexcept;
 
-// Right after the real call, with a kTimed ticket. `failed`: the call returned an error, nothing ran.
+// Right after the real call, with a kTimed ticket. `failed`: the call returned an error, nothing
+// ran.
 Timing end_event(ThreadState& thread, TimerTicket ticket, const StreamArgument& stream,
                  bool failed) noexcept;
 

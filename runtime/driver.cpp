@@ -26,7 +26,8 @@ void set_symbol_finder(FindSymbol find) noexcept { g_find.store(find, std::memor
 FindSymbol symbol_finder() noexcept { return g_find.load(std::memory_order_acquire); }
 
 const Driver* driver() noexcept {
-  if (const Driver* d = g_ready.load(std::memory_order_acquire)) [[likely]] return d;
+  if (const Driver* d = g_ready.load(std::memory_order_acquire)) [[likely]]
+    return d;
   const FindSymbol find = symbol_finder();
   // Not an atomic increment: a lost count does no harm, and this is on the path of each call.
   const std::uint32_t asked = g_asked.load(std::memory_order_relaxed);

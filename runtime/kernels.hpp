@@ -11,7 +11,8 @@
 namespace gpubusy::runtime {
 
 // From __cudaRegisterFunction: called tens of thousands of times while libtorch_cuda is loaded,
-// long before the first CUDA call. Keeps the pointer to the name, which lives as long as the module.
+// long before the first CUDA call. Keeps the pointer to the name, which lives as long as the
+// module.
 void register_kernel(void* module, const void* host_function, const char* name) noexcept;
 // From __cudaUnregisterFatBinary: its addresses may be used again by another library.
 void unregister_module(void* module) noexcept;

@@ -94,8 +94,7 @@ class LaunchClassifier {
 
   // Void: all that was learned about kernels outside of optimizers.
   void forget() noexcept {
-    const std::uint64_t next =
-        (generation_.load(std::memory_order_relaxed) + 1) & kGenerationMask;
+    const std::uint64_t next = (generation_.load(std::memory_order_relaxed) + 1) & kGenerationMask;
     // Generation numbers wrap: what is left from 32 generations ago must not come to life again.
     if (next == 0) {
       for (Entry& e : entries_) e.word.store(0, std::memory_order_relaxed);
@@ -144,9 +143,8 @@ class LaunchClassifier {
     return w != 0 && w >> kFunctionShift == word(function, 0, 0) >> kFunctionShift;
   }
   static std::size_t slot_of(const void* function) noexcept {
-    return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(function) *
-                                        0x9e3779b97f4a7c15ull >>
-                                    (64 - kBits));
+    return static_cast<std::size_t>(
+        reinterpret_cast<std::uintptr_t>(function) * 0x9e3779b97f4a7c15ull >> (64 - kBits));
   }
 
   Entry& entry_of(const void* function) noexcept {
@@ -164,9 +162,7 @@ class LaunchClassifier {
   }
 
   // Irregular, so that a kernel's look does not fall on the same place in each step.
-  std::uint32_t interval() noexcept {
-    return 32 + (chance() & 63);
-  }
+  std::uint32_t interval() noexcept { return 32 + (chance() & 63); }
   std::uint32_t chance() noexcept {
     std::uint32_t x = chance_.load(std::memory_order_relaxed);
     x ^= x << 13;
@@ -190,7 +186,7 @@ class LaunchClassifier {
 
   alignas(64) Entry entries_[1u << kBits];  // both places of a function in one cache line
   std::atomic<std::uint64_t> generation_{0};
-  std::atomic<std::uint64_t> steps_{0};  // since the last forget()
+  std::atomic<std::uint64_t> steps_{0};             // since the last forget()
   std::atomic<std::uint32_t> looks_since_step_{0};  // outside, since a launch inside or a forget()
   std::atomic<std::uint32_t> looks_in_step_{0};
   std::atomic<std::uint32_t> usual_looks_{0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Libraries that the process has loaded, looked at without the loader's lock. The preload part knows
-// how (preload/objects.hpp); it hands its functions in at the start.
+// Libraries that the process has loaded, looked at without the loader's lock. The preload part
+// knows how (preload/objects.hpp); it hands its functions in at the start.
 #pragma once
 
 #include <link.h>

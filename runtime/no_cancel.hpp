@@ -6,8 +6,8 @@
 namespace gpubusy::runtime {
 
 // Round our slow work: open, read, pwrite and the like are cancellation points, and a thread of the
-// program that is cancelled in one of them would take our locks with it. A pair costs some 50 ns, so
-// calls that only fill a record do without; never round the real call.
+// program that is cancelled in one of them would take our locks with it. A pair costs some 50 ns,
+// so calls that only fill a record do without; never round the real call.
 class NoCancel {
  public:
   NoCancel() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -202,11 +202,8 @@ RangeAttributes decode(const EventAttributes* given, char (&wide)[kWideMax]) noe
       out.text_bytes = to_utf8(static_cast<const wchar_t*>(a.message), wide, sizeof wide, &cut);
       if (cut) out.flags |= recording::kRangeCut;
       break;
-    case kRegistered:
-      out.registered = range_text_of(a.message);
-      break;
-    default:
-      break;
+    case kRegistered: out.registered = range_text_of(a.message); break;
+    default: break;
   }
   return out;
 }

@@ -22,7 +22,8 @@ constinit std::atomic<std::uint32_t> g_asked{0};
 
 bool python_may_be_here() noexcept {
   const Presence known = g_presence.load(std::memory_order_relaxed);
-  if (known != Presence::kUnknown) [[likely]] return known == Presence::kReadable;
+  if (known != Presence::kUnknown) [[likely]]
+    return known == Presence::kReadable;
   const std::uint32_t asked = g_asked.fetch_add(1, std::memory_order_relaxed);
   if (asked >= kAskAlways && asked % kAskEvery != 0) return false;
   const NoCancel no_cancel;

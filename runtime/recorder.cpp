@@ -67,13 +67,13 @@ struct State {
   bool has_config = false;
   bool armed = false;
   bool finished = false;
-  pid_t start_pid = 0;          // a forked child has another
+  pid_t start_pid = 0;            // a forked child has another
   Teller teller = Teller::kCall;  // of what is being told now
   bool profiler_started = false;  // cudaProfilerStart, and no Stop since
   bool captured_once = false;
-  bool foreign_nvtx = false;    // another tool has the program's NVTX calls
-  bool under_launcher = false;  // it makes the traces itself, at the end
-  std::uint64_t run = 0;        // of the launcher; 0: none
+  bool foreign_nvtx = false;             // another tool has the program's NVTX calls
+  bool under_launcher = false;           // it makes the traces itself, at the end
+  std::uint64_t run = 0;                 // of the launcher; 0: none
   std::uint32_t exported_windows = 0;    // traces have been started for the windows before this one
   std::uint32_t exportable_windows = 0;  // behind the last one that holds any call
   std::uint64_t window_ended_ns = 0;     // of the first window that waits for its trace
@@ -234,7 +234,8 @@ void define_settings() noexcept {
   }
 }
 
-void write_window(recording::WindowEvent event, std::uint64_t time_ns, std::uint32_t steps) noexcept {
+void write_window(recording::WindowEvent event, std::uint64_t time_ns,
+                  std::uint32_t steps) noexcept {
   recording::WindowRecord r{};
   r.header.type = recording::RecordType::kWindow;
   r.header.value = g_state.window_index;
@@ -275,9 +276,9 @@ void open_window(WindowState kind, std::uint64_t time_ns) noexcept {
   g_state.window = kind;
   g_state.window_first_step = static_cast<std::uint32_t>(g_state.step);
   g_state.window_first_call = calls_so_far();
-  write_window(recording::WindowEvent::kBegin, time_ns,
-               kind == WindowState::kScheduled ? static_cast<std::uint32_t>(g_state.schedule.active)
-                                               : 0);
+  write_window(
+      recording::WindowEvent::kBegin, time_ns,
+      kind == WindowState::kScheduled ? static_cast<std::uint32_t>(g_state.schedule.active) : 0);
 }
 
 void close_window(recording::WindowEvent event, std::uint64_t time_ns) noexcept {
@@ -289,7 +290,8 @@ void close_window(recording::WindowEvent event, std::uint64_t time_ns) noexcept 
   g_state.window = WindowState::kNone;
   ++g_state.window_index;
   // The process may end just behind the step that opened the window.
-  if (calls_so_far() != g_state.window_first_call) g_state.exportable_windows = g_state.window_index;
+  if (calls_so_far() != g_state.window_first_call)
+    g_state.exportable_windows = g_state.window_index;
   if (!g_draining.exchange(true, std::memory_order_relaxed)) g_state.window_ended_ns = time_ns;
 }
 
@@ -306,8 +308,7 @@ void export_windows() noexcept {
       start_export(known ? library : "", g_state.file.path(), first, end - 1);
   if (result == ExportStart::kStarted) return;
   char text[300];
-  snprintf(text, sizeof text,
-           "no trace was written by the process itself: %s; use gpubusy export",
+  snprintf(text, sizeof text, "no trace was written by the process itself: %s; use gpubusy export",
            why_not_started(result));
   notice(recording::NoticeKind::kInfo, text);
 }
@@ -441,8 +442,7 @@ const char* file_name_of(const char* path) noexcept {
 // GPUBUSY_PROCESSES: is this process to be recorded?
 bool is_chosen(const config::Config& c) noexcept {
   switch (c.process_kind) {
-    case config::ProcessKind::kAll:
-      return true;
+    case config::ProcessKind::kAll: return true;
     case config::ProcessKind::kCommand: {
       // The command is the launcher's child in all of its images.
       const char* launcher = getenv(recording::kLauncherVariable);
@@ -622,10 +622,11 @@ void start_up(const StartUp& start) noexcept {
     const std::uint32_t api = step_api_by_name(c.step_pattern);
     if (api == kNoApi) {
       char text[1200];
-      snprintf(text, sizeof text,
-               "GPUBUSY_STEP=%.300s: '%.300s' is not a function whose calls are recorded (allowed: a "
-               "name of the hook table, e.g. call:cudaGraphLaunch); nothing is recorded",
-               c.step, c.step_pattern);
+      snprintf(
+          text, sizeof text,
+          "GPUBUSY_STEP=%.300s: '%.300s' is not a function whose calls are recorded (allowed: a "
+          "name of the hook table, e.g. call:cudaGraphLaunch); nothing is recorded",
+          c.step, c.step_pattern);
       say_once_per_tree(text);
       return;
     }
@@ -751,8 +752,8 @@ bool arm() noexcept {
     if (g_state.config.prelude_size > 0) {
       open_window(WindowState::kPrelude, start);
       g_state.has_prelude = true;
-      g_prelude_end_blocks.store(
-          (g_state.config.prelude_size + recording::kBlockSize - 1) / recording::kBlockSize);
+      g_prelude_end_blocks.store((g_state.config.prelude_size + recording::kBlockSize - 1) /
+                                 recording::kBlockSize);
     }
   }
   enter_step(start);
@@ -866,9 +867,8 @@ void end_prelude_for_size() noexcept {
 }
 
 bool prelude_is_full() noexcept {
-  return g_state.file.is_open() &&
-         g_state.file.header()->blocks.load(std::memory_order_relaxed) >
-             g_prelude_end_blocks.load(std::memory_order_relaxed);
+  return g_state.file.is_open() && g_state.file.header()->blocks.load(std::memory_order_relaxed) >
+                                       g_prelude_end_blocks.load(std::memory_order_relaxed);
 }
 
 void first_call_is_over() noexcept {
@@ -910,9 +910,10 @@ void finish_process() noexcept {
   notice_range_limits();
   if (const std::uint64_t count = native::unplaced_stacks()) {
     char text[160];
-    snprintf(text, sizeof text,
-             "%llu stacks are native alone: it was not clear where among native frames Python's are",
-             static_cast<unsigned long long>(count));
+    snprintf(
+        text, sizeof text,
+        "%llu stacks are native alone: it was not clear where among native frames Python's are",
+        static_cast<unsigned long long>(count));
     notice(recording::NoticeKind::kPython, text);
   }
   close_window(recording::WindowEvent::kCut, now_ns());

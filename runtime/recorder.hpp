@@ -46,8 +46,9 @@ void start_up(const StartUp& start) noexcept;
 // First CUDA call: opens the recording. False: nothing is to be recorded.
 bool arm() noexcept;
 
-// The first CUDA call of the process is over. Has finish_process() called by exit(): handlers run in
-// reverse order, so ours, made after the driver's own, still finds a live driver. CUPTI may begin.
+// The first CUDA call of the process is over. Has finish_process() called by exit(): handlers run
+// in reverse order, so ours, made after the driver's own, still finds a live driver. CUPTI may
+// begin.
 void first_call_is_over() noexcept;
 // The program had CUPTI, and may have ended. Never waits.
 void retry_cupti() noexcept;
@@ -60,8 +61,8 @@ extern constinit std::atomic<bool> g_hook_was_called;
 // The process ends in an orderly way (atexit, library destructor). Waits for nothing.
 void finish_process() noexcept;
 
-// A child made by _Fork or a raw clone, which runs no handlers, must not write into the recording of
-// its parent. The page is zero in every child.
+// A child made by _Fork or a raw clone, which runs no handlers, must not write into the recording
+// of its parent. The page is zero in every child.
 extern constinit std::atomic<const unsigned char*> g_parents_page;
 inline bool is_unnoticed_child() noexcept {
   const unsigned char* page = g_parents_page.load(std::memory_order_relaxed);
@@ -97,7 +98,8 @@ std::uint32_t next_correlation(ThreadState& thread) noexcept;
 // False while device times are of no use (tracking, or GPUBUSY_DEVICE_TIME=off).
 bool wants_device_times() noexcept;
 
-// Reserves a record in the calling thread's block; nullptr (counted as lost) where there is no room.
+// Reserves a record in the calling thread's block; nullptr (counted as lost) where there is no
+// room.
 void* reserve_record(ThreadState& thread, std::size_t size, std::uint64_t now_ns) noexcept;
 inline void commit_record(ThreadState& thread, std::size_t size) noexcept {
   thread.writer.commit(size);

@@ -33,7 +33,7 @@ struct Node {
 // One for each address that a code object was met at. Who stands there may change: see find_code.
 struct CodeSlot {
   std::atomic<const void*> code;
-  std::atomic<std::uint64_t> fingerprint;  // 0 while being changed
+  std::atomic<std::uint64_t> fingerprint;   // 0 while being changed
   std::atomic<std::uint32_t> id_and_flags;  // id << 1 | is an optimizer's wrapper
   std::uint32_t next;
 };
@@ -368,8 +368,7 @@ CodeSlot* find_slot(Tables& t, std::uint32_t first, const void* code) noexcept {
 
 // id << 1 | is an optimizer's wrapper; 0: could not be defined.
 [[gnu::always_inline]] inline std::uint32_t code_of(Tables& t, DefinitionSink& sink,
-                                                    const python::Interpreter& py,
-                                                    const char* code,
+                                                    const python::Interpreter& py, const char* code,
                                                     std::uint64_t fingerprint) noexcept {
   const std::uint32_t first = t.code_buckets[code_bucket_of(code)].load(std::memory_order_acquire);
   if (const CodeSlot* slot = find_slot(t, first, code)) {
@@ -469,8 +468,8 @@ std::uint32_t capture_python_stack(DefinitionSink& sink, python::OptimizerCall* 
     if (value != 0) {
       f.code_id = value >> 1;
       const std::uint32_t flags = depth == 0 && cut ? 1u << 8 : 0;
-      next = node_of(*t, sink,
-                     {location_of(f), node, static_cast<std::uint32_t>(FrameKind::kPython) | flags});
+      next = node_of(
+          *t, sink, {location_of(f), node, static_cast<std::uint32_t>(FrameKind::kPython) | flags});
     }
     if (next == 0) {
       g_refused.fetch_add(1, std::memory_order_relaxed);
@@ -505,7 +504,7 @@ RemoteCodes* RemoteCodes::map() noexcept {
 }
 
 RemoteCodes::Known& RemoteCodes::known_of(const python::RemoteFrame& frame,
-                                         std::uint64_t process) noexcept {
+                                          std::uint64_t process) noexcept {
   return known_[(code_bucket_of(frame.code) ^ process) % kKnown];
 }
 

@@ -50,12 +50,11 @@ class RemoteCodes {
  public:
   static RemoteCodes* map() noexcept;  // nullptr: no memory
 
-  // The node of the innermost frame that could be named, 0: none. Definitions go to the sink before.
-  // `second` is room for `max` frames.
+  // The node of the innermost frame that could be named, 0: none. Definitions go to the sink
+  // before. `second` is room for `max` frames.
   std::uint32_t intern(DefinitionSink& sink, python::RemoteMemory& memory,
                        const python::RemoteThread& thread, python::RemoteStack& stack,
-                       python::RemoteFrame* frames, python::RemoteFrame* second,
-                       int max) noexcept;
+                       python::RemoteFrame* frames, python::RemoteFrame* second, int max) noexcept;
 
  private:
   struct Known {

@@ -67,9 +67,7 @@ class StepDetector {
   }
 
   // The thread ends: an open step of it has ended.
-  StepEdges thread_ended(std::uint32_t thread) noexcept {
-    return before(thread, nullptr, nullptr);
-  }
+  StepEdges thread_ended(std::uint32_t thread) noexcept { return before(thread, nullptr, nullptr); }
 
   // Both, for a launch.
   StepEdges see(std::uint32_t thread, const void* optimizer, const void* call,
@@ -115,8 +113,8 @@ class StepDetector {
   void reset() noexcept { *this = StepDetector{}; }
 
  private:
-  static constexpr std::uint32_t kRounds = 3;       // before a follower takes over
-  static constexpr std::uint32_t kPatience = 2;     // rounds that the leader may be missing
+  static constexpr std::uint32_t kRounds = 3;    // before a follower takes over
+  static constexpr std::uint32_t kPatience = 2;  // rounds that the leader may be missing
   static constexpr std::uint32_t kMostForeignPatience = 32;
   static constexpr std::uint64_t kStaleRounds = 64;
 
@@ -131,10 +129,10 @@ class StepDetector {
   // In the order of their first calls.
   struct Optimizer {
     const void* id;
-    std::uint64_t round;        // of the last call
-    std::uint32_t calls;        // in that round
-    std::uint32_t streak;       // rounds running with exactly one call
-    std::uint32_t thread;       // that called it last
+    std::uint64_t round;   // of the last call
+    std::uint32_t calls;   // in that round
+    std::uint32_t streak;  // rounds running with exactly one call
+    std::uint32_t thread;  // that called it last
     std::uint64_t last_end_ns;
   };
 
@@ -203,8 +201,7 @@ class StepDetector {
     return found;
   }
 
-  StepEdges step_call_ended(std::uint32_t thread, const void* id,
-                            std::uint64_t time_ns) noexcept {
+  StepEdges step_call_ended(std::uint32_t thread, const void* id, std::uint64_t time_ns) noexcept {
     StepEdges edges;
     const int index = index_of(id);
     if (index < 0) return edges;

@@ -43,7 +43,8 @@ StepMatch match(const void* function, recording::Layer layer) noexcept {
     known = StepMatch::kUnnamed;
     if (driver() == nullptr) return known;  // could not be asked yet
   } else {
-    known = config::glob_match(configuration().step_pattern, name) ? StepMatch::kYes : StepMatch::kNo;
+    known =
+        config::glob_match(configuration().step_pattern, name) ? StepMatch::kYes : StepMatch::kNo;
   }
   remember_step_match(function, known);
   return known;
@@ -151,9 +152,7 @@ int finish_steps(std::uint64_t (&times_ns)[2]) noexcept {
   return edges.count;
 }
 
-void set_up_steps() noexcept {
-  g_kind.store(configuration().step_kind, std::memory_order_relaxed);
-}
+void set_up_steps() noexcept { g_kind.store(configuration().step_kind, std::memory_order_relaxed); }
 
 void forget_steps_after_fork() noexcept {
   t_nested = {};

@@ -22,7 +22,7 @@ constinit PointerMap<14> g_graphs;
 constinit PointerMap<10> g_captures;  // stream that is being captured -> its context, or 1
 constinit std::atomic<std::uint32_t> g_next_stream{kFirstOwnId};
 constinit std::atomic<std::uint32_t> g_next_graph{1};
-constinit std::atomic<std::uint32_t> g_other_streams{0};  // one id for all that do not fit
+constinit std::atomic<std::uint32_t> g_other_streams{0};    // one id for all that do not fit
 constinit std::atomic<std::uint64_t> g_devices_defined{0};  // bit per ordinal
 
 // A null or "per thread" handle means another stream for each thread and device. Such keys are odd:
@@ -195,7 +195,8 @@ void capture_began(void* stream) noexcept {
   const Driver* d = driver();
   CUcontext context = nullptr;
   if (d != nullptr && d->ctx_get_current != nullptr) d->ctx_get_current(&context);
-  g_captures.set(capture_key(stream), context == nullptr ? 1 : reinterpret_cast<std::uint64_t>(context));
+  g_captures.set(capture_key(stream),
+                 context == nullptr ? 1 : reinterpret_cast<std::uint64_t>(context));
 }
 void capture_ended(int result, void* stream) noexcept {
   // Other errors (wrong thread, not the origin stream, a bad argument) leave the capture alive.

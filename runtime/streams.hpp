@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kDefaultStreamId = 7;  // CUPTI's number for the 
 std::uint32_t stream_id(const StreamArgument& stream, std::int16_t device) noexcept;
 void forget_stream(void* handle) noexcept;  // destroyed: the handle may be used again
 void forget_streams_of_thread(std::uint32_t thread_id) noexcept;  // it ends
-void forget_streams_of_context(CUcontext context) noexcept;  // it ends; nullptr: any may end
+void forget_streams_of_context(CUcontext context) noexcept;       // it ends; nullptr: any may end
 
 // The calling thread's current device, -1 where there is no context. Cached until
 // device_changed().

@@ -76,7 +76,8 @@ ThreadState* make_thread_state() noexcept {
   // A state whose thread has ended and whose device times are in can serve again.
   for (ThreadState* s = g_states.load(std::memory_order_acquire); s != nullptr; s = s->next) {
     bool ended = true;
-    const bool in = std::atomic_ref<TimerRing*>(s->timers).load(std::memory_order_acquire) == nullptr;
+    const bool in =
+        std::atomic_ref<TimerRing*>(s->timers).load(std::memory_order_acquire) == nullptr;
     if (in && s->ended.compare_exchange_strong(ended, false)) {
       s->writer = recording::ThreadWriter{};
       s->external_ids = 0;

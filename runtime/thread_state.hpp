@@ -26,9 +26,9 @@ struct ThreadState {
   std::uint32_t thread_id = 0;  // gettid()
   std::uint64_t lost = 0;       // since the last LostRecord
   std::uint32_t next_correlation = 0, end_correlation = 0;
-  std::uint32_t external_ids = 0;  // runtime/cupti: pushed on this thread …
+  std::uint32_t external_ids = 0;         // runtime/cupti: pushed on this thread …
   std::uint32_t external_generation = 0;  // … since this many of the program's cuptiFinalize
-  TimerRing* timers = nullptr;  // runtime/device_timer
+  TimerRing* timers = nullptr;            // runtime/device_timer
   native::ThreadStack* native_stack = nullptr;  // made on demand, stays with the state
   PythonFrames* python_frames = nullptr;        // the same: 8 KiB that small stacks have not
   gaps::Slot gap;
@@ -98,8 +98,8 @@ inline bool is_nested(const void* caller) noexcept {
   return (busy & kInRealCall) == 0 || is_cuda_code(caller);
 }
 
-// No other hook is active on this stack: the address of one that was left by longjmp is no longer on
-// it.
+// No other hook is active on this stack: the address of one that was left by longjmp is no longer
+// on it.
 inline bool is_outermost() noexcept {
   const std::uintptr_t busy = t_local.busy;
   return busy == 0 || stack_address() >= (busy & ~kInRealCall);

@@ -283,16 +283,11 @@ std::string process_name(const MeasuredProcess& p) {
 
 const char* judgement_id(Judgement judgement) {
   switch (judgement) {
-    case Judgement::kNo:
-      return "no";
-    case Judgement::kHolds:
-      return "holds";
-    case Judgement::kWithinNoise:
-      return "within_noise";
-    case Judgement::kTooFewSteps:
-      return "too_few_steps";
-    case Judgement::kUnknown:
-      break;
+    case Judgement::kNo: return "no";
+    case Judgement::kHolds: return "holds";
+    case Judgement::kWithinNoise: return "within_noise";
+    case Judgement::kTooFewSteps: return "too_few_steps";
+    case Judgement::kUnknown: break;
   }
   return "not_known";
 }

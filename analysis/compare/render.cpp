@@ -18,19 +18,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
-constexpr double kLeastPart = 0.005;      // of the step: a part that is shown
+constexpr double kLeastPart = 0.005;  // of the step: a part that is shown
 constexpr const char* kNoPair = "Nothing to compare: no process has a partner on the other side.";
 constexpr std::size_t kMostDetailed = 4;  // pairs with a table of their own
 
 std::string value_text(const Metric& metric, const std::optional<double>& value) {
   if (!value) return "?";
   switch (metric.kind) {
-    case MetricKind::kTime:
-      return number(*value) + " ms";
-    case MetricKind::kShare:
-      return percent(*value);
-    case MetricKind::kCount:
-      break;
+    case MetricKind::kTime: return number(*value) + " ms";
+    case MetricKind::kShare: return percent(*value);
+    case MetricKind::kCount: break;
   }
   return count_text(*value);
 }
@@ -206,16 +203,11 @@ std::string speed_text(const Pair& pair) {
 
 std::string judgement_text(const ConditionResult& r) {
   switch (r.judgement) {
-    case Judgement::kNo:
-      return "no";
-    case Judgement::kHolds:
-      return "HOLDS";
-    case Judgement::kWithinNoise:
-      return "within noise";
-    case Judgement::kTooFewSteps:
-      return "too few steps to judge";
-    case Judgement::kUnknown:
-      break;
+    case Judgement::kNo: return "no";
+    case Judgement::kHolds: return "HOLDS";
+    case Judgement::kWithinNoise: return "within noise";
+    case Judgement::kTooFewSteps: return "too few steps to judge";
+    case Judgement::kUnknown: break;
   }
   return "not known";
 }

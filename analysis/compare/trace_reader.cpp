@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What compare needs of Chrome traces: the device's work and the steps. It asks no more of them than
-// that, so that traces of any tool will do.
+// What compare needs of Chrome traces: the device's work and the steps. It asks no more of them
+// than that, so that traces of any tool will do.
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -27,8 +27,8 @@ std::string flames_json(const JudgedProcess& process) {
   for (const Shown& shown : kShown) {
     FlameOptions options;
     options.weight = shown.weight;
-    out += fmt::format("{}\"{}\":{{\"unit\":\"{}\",\"root\":{}}}", out.empty() ? "{" : ",\n", shown.id,
-                       shown.unit, flame_json(flame_tree(stacks, weights, options)));
+    out += fmt::format("{}\"{}\":{{\"unit\":\"{}\",\"root\":{}}}", out.empty() ? "{" : ",\n",
+                       shown.id, shown.unit, flame_json(flame_tree(stacks, weights, options)));
   }
   return out + '}';
 }

@@ -25,20 +25,11 @@ void write_escaped(TextSink& out, std::string_view text) {
   escaped.reserve(text.size() + text.size() / 8);
   for (const char c : text) {
     switch (c) {
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
+      case '<': escaped += "&lt;"; break;
+      case '>': escaped += "&gt;"; break;
+      case '&': escaped += "&amp;"; break;
+      case '"': escaped += "&quot;"; break;
+      default: escaped += c;
     }
   }
   out.write(escaped);

@@ -29,32 +29,24 @@ EventKind kind_of(const Call& call) {
   if (waits_for_device(call) && call.category == Category::kSync) return EventKind::kWaitCall;
   switch (call.category) {
     case Category::kLaunch:
-    case Category::kGraphLaunch:
-      return EventKind::kLaunchCall;
+    case Category::kGraphLaunch: return EventKind::kLaunchCall;
     case Category::kCopy:
-    case Category::kMemset:
-      return EventKind::kCopyCall;
+    case Category::kMemset: return EventKind::kCopyCall;
     case Category::kDeviceAlloc:
     case Category::kDeviceFree:
     case Category::kHostAlloc:
-    case Category::kHostFree:
-      return EventKind::kMemoryCall;
-    default:
-      return EventKind::kOtherCall;
+    case Category::kHostFree: return EventKind::kMemoryCall;
+    default: return EventKind::kOtherCall;
   }
 }
 
 std::uint64_t bytes_of(const Call& call) {
   switch (call.category) {
-    case Category::kCopy:
-      return call.copy.bytes;
-    case Category::kMemset:
-      return call.memset.bytes;
+    case Category::kCopy: return call.copy.bytes;
+    case Category::kMemset: return call.memset.bytes;
     case Category::kDeviceAlloc:
-    case Category::kHostAlloc:
-      return call.alloc.bytes;
-    default:
-      return 0;
+    case Category::kHostAlloc: return call.alloc.bytes;
+    default: return 0;
   }
 }
 
@@ -267,13 +259,11 @@ std::uint32_t TimelinePayload::work_name(const DeviceOp& op) {
                                        memory_kind_name(copy.source_kind),
                                        memory_kind_name(copy.destination_kind)));
     }
-    case OpKind::kMemset:
-      return name_of(EventKind::kMemset, "Memset");
+    case OpKind::kMemset: return name_of(EventKind::kMemset, "Memset");
     case OpKind::kGraph:
       return name_of(EventKind::kGraph,
                      fmt::format("CUDA graph {}", recording_.calls[op.call].graph_launch.graph));
-    case OpKind::kKernel:
-      break;
+    case OpKind::kKernel: break;
   }
   const std::uint32_t kernel = kernel_of(recording_, op);
   const auto [it, fresh] = kernel_names_.try_emplace(kernel, 0);
@@ -311,9 +301,7 @@ void TimelinePayload::name_lanes() {
     for (Lane& lane : lanes) {
       lane.kind = kind;
       switch (kind) {
-        case LaneKind::kSteps:
-          lane.label = "Steps";
-          break;
+        case LaneKind::kSteps: lane.label = "Steps"; break;
         case LaneKind::kIdle:
           lane.label = fmt::format("GPU {} idle", owner);
           lane.device = static_cast<std::int16_t>(owner);

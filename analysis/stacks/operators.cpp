@@ -141,18 +141,12 @@ bool sounds_like_evaluation(std::string_view function) {
 
 const char* phase_name(Phase phase) {
   switch (phase) {
-    case Phase::kData:
-      return "data loading";
-    case Phase::kForward:
-      return "forward";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kOptimizer:
-      return "optimizer";
-    case Phase::kEvaluation:
-      return "evaluation";
-    case Phase::kOther:
-      break;
+    case Phase::kData: return "data loading";
+    case Phase::kForward: return "forward";
+    case Phase::kBackward: return "backward";
+    case Phase::kOptimizer: return "optimizer";
+    case Phase::kEvaluation: return "evaluation";
+    case Phase::kOther: break;
   }
   return "other";
 }

@@ -47,16 +47,11 @@ struct Process {
 
 const char* by_name(GroupBy by) {
   switch (by) {
-    case GroupBy::kFunction:
-      return "function";
-    case GroupBy::kOperator:
-      return "operator";
-    case GroupBy::kStack:
-      return "stack";
-    case GroupBy::kPhase:
-      return "phase";
-    case GroupBy::kLine:
-      break;
+    case GroupBy::kFunction: return "function";
+    case GroupBy::kOperator: return "operator";
+    case GroupBy::kStack: return "stack";
+    case GroupBy::kPhase: return "phase";
+    case GroupBy::kLine: break;
   }
   return "line";
 }
@@ -235,14 +230,16 @@ void add_text(std::string& out, Process& process, const CostTableOptions& option
   };
   const Coverage& coverage = process.judged.timeline.coverage;
   if (coverage.timed < coverage.expected) {
-    note(fmt::format(
-        "{} of {} pieces of device work in the recording have no time. Where these are of the judged "
-        "steps, device times are too low and idle times too high; the verdict tells.",
-        coverage.untimed(), coverage.expected));
+    note(
+        fmt::format("{} of {} pieces of device work in the recording have no time. Where these are "
+                    "of the judged "
+                    "steps, device times are too low and idle times too high; the verdict tells.",
+                    coverage.untimed(), coverage.expected));
   }
   if (guessed && options.by == GroupBy::kOperator) {
     note(
-        "?: a guess, the function of torch in whose Python frame the call was made: of these calls no "
+        "?: a guess, the function of torch in whose Python frame the call was made: of these calls "
+        "no "
         "native stack was recorded, or it has no names.");
   }
   if (guessed && options.by == GroupBy::kPhase) {

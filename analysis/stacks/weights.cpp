@@ -24,28 +24,20 @@ Sums& Sums::operator+=(const Sums& other) {
 
 std::string_view weight_name(Weight weight) {
   switch (weight) {
-    case Weight::kHostTime:
-      return "host-time";
-    case Weight::kLaunches:
-      return "launches";
-    case Weight::kIdle:
-      return "idle";
-    case Weight::kDeviceTime:
-      break;
+    case Weight::kHostTime: return "host-time";
+    case Weight::kLaunches: return "launches";
+    case Weight::kIdle: return "idle";
+    case Weight::kDeviceTime: break;
   }
   return "device-time";
 }
 
 std::uint64_t value_of(const Sums& sums, Weight weight) {
   switch (weight) {
-    case Weight::kHostTime:
-      return sums.host_ns;
-    case Weight::kLaunches:
-      return sums.launches;
-    case Weight::kIdle:
-      return sums.idle_ns;
-    case Weight::kDeviceTime:
-      break;
+    case Weight::kHostTime: return sums.host_ns;
+    case Weight::kLaunches: return sums.launches;
+    case Weight::kIdle: return sums.idle_ns;
+    case Weight::kDeviceTime: break;
   }
   return sums.device_ns;
 }
@@ -55,23 +47,16 @@ void count_call(const Call& call, Sums& sums) {
   sums.host_ns += call.end_ns - call.start_ns;
   switch (call.category) {
     case Category::kLaunch:
-    case Category::kGraphLaunch:
-      ++sums.launches;
-      break;
+    case Category::kGraphLaunch: ++sums.launches; break;
     case Category::kCopy:
-    case Category::kMemset:
-      ++sums.copies;
-      break;
-    case Category::kSync:
-      ++sums.syncs;
-      break;
+    case Category::kMemset: ++sums.copies; break;
+    case Category::kSync: ++sums.syncs; break;
     case Category::kDeviceAlloc:
     case Category::kHostAlloc:
       ++sums.allocations;
       sums.allocated_bytes += call.alloc.bytes;
       break;
-    default:
-      break;
+    default: break;
   }
 }
 

@@ -25,12 +25,27 @@ constexpr std::size_t kMaxRanges = 1 << 16;   // of an entry
 
 // What is used of libdw. Its headers give the types; nothing is linked.
 struct Libdw {
-#define GPUBUSY_LIBDW(X)                                                                          \
-  X(dwarf_begin)                                                                                  \
-  X(dwarf_end) X(dwarf_get_units) X(dwarf_child) X(dwarf_siblingof) X(dwarf_tag) X(dwarf_ranges)  \
-      X(dwarf_haspc) X(dwarf_attr) X(dwarf_attr_integrate) X(dwarf_formudata) X(dwarf_formstring) \
-          X(dwarf_formref_die) X(dwarf_dieoffset) X(dwarf_diename) X(dwarf_getsrc_die)            \
-              X(dwarf_linesrc) X(dwarf_lineno) X(dwarf_getsrcfiles) X(dwarf_filesrc)
+#define GPUBUSY_LIBDW(X)  \
+  X(dwarf_begin)          \
+  X(dwarf_end)            \
+  X(dwarf_get_units)      \
+  X(dwarf_child)          \
+  X(dwarf_siblingof)      \
+  X(dwarf_tag)            \
+  X(dwarf_ranges)         \
+  X(dwarf_haspc)          \
+  X(dwarf_attr)           \
+  X(dwarf_attr_integrate) \
+  X(dwarf_formudata)      \
+  X(dwarf_formstring)     \
+  X(dwarf_formref_die)    \
+  X(dwarf_dieoffset)      \
+  X(dwarf_diename)        \
+  X(dwarf_getsrc_die)     \
+  X(dwarf_linesrc)        \
+  X(dwarf_lineno)         \
+  X(dwarf_getsrcfiles)    \
+  X(dwarf_filesrc)
 #define GPUBUSY_MEMBER(name) decltype(&::name) name = nullptr;
   GPUBUSY_LIBDW(GPUBUSY_MEMBER)
 #undef GPUBUSY_MEMBER

@@ -29,17 +29,10 @@ constexpr std::size_t kFields = 6;
 void append_field(std::string& out, std::string_view text) {
   for (const char c : text) {
     switch (c) {
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      default:
-        out += c;
+      case '\\': out += "\\\\"; break;
+      case '\t': out += "\\t"; break;
+      case '\n': out += "\\n"; break;
+      default: out += c;
     }
   }
 }

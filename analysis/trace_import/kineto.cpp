@@ -88,10 +88,10 @@ class Importer {
     const auto head = read_trace_events(out_.path, [&](TraceEvent& e) { take(e); });
     if (!head) return tl::unexpected(head.error());
     if (out_.calls.empty() && out_.activities.empty()) {
-      return tl::unexpected(recording::Error{fmt::format(
-          "'{}': a trace without CUDA calls and device work; it was made without "
-          "ProfilerActivity.CUDA, or by something else than torch.profiler",
-          out_.path)});
+      return tl::unexpected(recording::Error{
+          fmt::format("'{}': a trace without CUDA calls and device work; it was made without "
+                      "ProfilerActivity.CUDA, or by something else than torch.profiler",
+                      out_.path)});
     }
     out_.rank = head->rank;
     out_.world_size = head->world_size;
@@ -108,9 +108,10 @@ class Importer {
     add_notices();
     out_.command_line = {std::filesystem::path(out_.path).filename().string()};
     out_.state = recording::FileState::kFinished;
-    // Where a schedule chose the steps, the program had run before, and what it launched then may still
-    // run: a pause, then the trace.
-    if (!steps_.empty()) out_.recording_edges = {{kOrigin - 2, true}, {kOrigin - 1, false}, {kOrigin, true}};
+    // Where a schedule chose the steps, the program had run before, and what it launched then may
+    // still run: a pause, then the trace.
+    if (!steps_.empty())
+      out_.recording_edges = {{kOrigin - 2, true}, {kOrigin - 1, false}, {kOrigin, true}};
     return std::move(out_);
   }
 
@@ -228,8 +229,8 @@ class Importer {
     out_.end_ns = shifted(last_);
   }
 
-  // Device work to its calls. A call of the driver inside one of the runtime may have the same number:
-  // the one that asks for such work counts, the outer one first.
+  // Device work to its calls. A call of the driver inside one of the runtime may have the same
+  // number: the one that asks for such work counts, the outer one first.
   void join() {
     for (std::size_t i = 0; i < out_.activities.size(); ++i) {
       Activity& a = out_.activities[i];
@@ -300,8 +301,8 @@ class Importer {
   }
 
   // Kineto writes what the runtime asks of the driver beside it; one request is one event here. And
-  // calls that asked for work that the trace does not hold are no requests for work: whether they were
-  // captured into a graph, or the trace ended before, it does not tell.
+  // calls that asked for work that the trace does not hold are no requests for work: whether they
+  // were captured into a graph, or the trace ended before, it does not tell.
   void drop_inner_calls() {
     std::vector<std::size_t> order(out_.calls.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -361,7 +362,8 @@ class Importer {
   void add_ranges() {
     std::map<std::string, std::uint32_t> texts;
     for (const Range& r : ranges_) {
-      const auto [it, fresh] = texts.try_emplace(r.name, static_cast<std::uint32_t>(texts.size() + 1));
+      const auto [it, fresh] =
+          texts.try_emplace(r.name, static_cast<std::uint32_t>(texts.size() + 1));
       if (fresh) out_.range_texts[it->second] = r.name;
       recording::Range range{};
       range.start_ns = shifted(r.begin);
@@ -386,7 +388,8 @@ class Importer {
       if (open == std::string::npos || close == std::string::npos || close < open || open == 0) {
         return parent;
       }
-      const auto [code, fresh] = codes.try_emplace(name, static_cast<std::uint32_t>(codes.size() + 1));
+      const auto [code, fresh] =
+          codes.try_emplace(name, static_cast<std::uint32_t>(codes.size() + 1));
       if (fresh) {
         recording::Code& c = out_.codes[code->second];
         c.file = file_of(name.substr(0, open));
@@ -394,8 +397,8 @@ class Importer {
         std::from_chars(name.data() + open + 1, name.data() + close, c.first_line);
         c.python_minor = 11;
       }
-      const auto [node, is_new] = nodes.try_emplace({parent, code->second},
-                                                    static_cast<std::uint32_t>(nodes.size() + 1));
+      const auto [node, is_new] =
+          nodes.try_emplace({parent, code->second}, static_cast<std::uint32_t>(nodes.size() + 1));
       if (is_new) {
         out_.stack_nodes[node->second] = {parent, recording::FrameKind::kPython, 0,
                                           std::uint64_t{code->second} << 32};
@@ -408,9 +411,10 @@ class Importer {
       const auto found = calls.find(thread);
       if (found == calls.end()) continue;
       has_stacks_ = true;
-      std::stable_sort(functions.begin(), functions.end(), [](const Function& a, const Function& b) {
-        return std::pair(a.begin, b.end) < std::pair(b.begin, a.end);
-      });
+      std::stable_sort(functions.begin(), functions.end(),
+                       [](const Function& a, const Function& b) {
+                         return std::pair(a.begin, b.end) < std::pair(b.begin, a.end);
+                       });
       struct Open {
         std::uint64_t end;
         std::uint32_t node;
@@ -425,7 +429,8 @@ class Importer {
              ++next) {
           close_until(shifted_or_zero(functions[next].begin));
           const std::uint32_t parent = open.empty() ? 0 : open.back().node;
-          open.push_back({shifted_or_zero(functions[next].end), node_of(parent, functions[next].name)});
+          open.push_back(
+              {shifted_or_zero(functions[next].end), node_of(parent, functions[next].name)});
         }
         close_until(call->start_ns);
         call->python_stack = open.empty() ? 0 : open.back().node;
@@ -433,16 +438,20 @@ class Importer {
     }
   }
 
-  std::uint64_t shifted_or_zero(std::uint64_t time) const { return time < first_ ? 0 : shifted(time); }
+  std::uint64_t shifted_or_zero(std::uint64_t time) const {
+    return time < first_ ? 0 : shifted(time);
+  }
 
-  // torch.profiler takes the part of a path off that is on sys.path, so that a library's file and the
-  // program's look alike; those of libraries get a folder that tells.
+  // torch.profiler takes the part of a path off that is on sys.path, so that a library's file and
+  // the program's look alike; those of libraries get a folder that tells.
   static std::string file_of(std::string file) {
     static constexpr std::string_view kLibraries[] = {
-        "torch/",       "torchvision/", "torchaudio/", "transformers/", "accelerate/", "deepspeed/",
-        "lightning/",   "pytorch_lightning/", "numpy/", "PIL/", "multiprocessing/", "concurrent/",
-        "asyncio/",     "threading.py", "runpy.py",   "contextlib.py", "functools.py", "queue.py",
-        "importlib/",   "tqdm/",        "ipykernel/", "IPython/",      "tornado/"};
+        "torch/",       "torchvision/", "torchaudio/",      "transformers/",
+        "accelerate/",  "deepspeed/",   "lightning/",       "pytorch_lightning/",
+        "numpy/",       "PIL/",         "multiprocessing/", "concurrent/",
+        "asyncio/",     "threading.py", "runpy.py",         "contextlib.py",
+        "functools.py", "queue.py",     "importlib/",       "tqdm/",
+        "ipykernel/",   "IPython/",     "tornado/"};
     for (const std::string_view library : kLibraries) {
       if (file.starts_with(library)) return "/site-packages/" + file;
     }
@@ -460,16 +469,18 @@ class Importer {
     const auto tell = [&](std::string text) {
       out_.notices.push_back({out_.start_ns, recording::NoticeKind::kInfo, std::move(text)});
     };
-    tell("From a trace, not from a recording: it does not tell which events calls are about, what "
-         "failed, or what was dropped.");
+    tell(
+        "From a trace, not from a recording: it does not tell which events calls are about, what "
+        "failed, or what was dropped.");
     if (has_stacks_) {
       tell("Lines are those where functions begin: the trace has no others.");
     } else {
       tell("The trace has no Python stacks (with_stack=True): no lines are known.");
     }
     if (without_work_ > 0) {
-      tell(fmt::format("{} calls that ask for device work have none in the trace; they are left out.",
-                       without_work_));
+      tell(fmt::format(
+          "{} calls that ask for device work have none in the trace; they are left out.",
+          without_work_));
     }
     if (out_.orphan_activities > 0) {
       tell(fmt::format("{} pieces of device work have no call in the trace; they are left out.",
@@ -485,9 +496,10 @@ class Importer {
   std::map<std::uint32_t, std::vector<Function>> functions_;  // by thread
   std::unordered_map<std::string, std::uint16_t> apis_;
   std::unordered_map<std::string, std::uint32_t> kernels_;
-  std::unordered_map<std::int64_t, std::vector<std::size_t>> call_of_;  // by the trace's correlation
-  std::vector<std::int64_t> correlations_;                              // by activity
-  std::vector<bool> asynchronous_;                                      // by call
+  std::unordered_map<std::int64_t, std::vector<std::size_t>>
+      call_of_;                             // by the trace's correlation
+  std::vector<std::int64_t> correlations_;  // by activity
+  std::vector<bool> asynchronous_;          // by call
   std::uint64_t without_work_ = 0;
   bool has_stacks_ = false;
 };

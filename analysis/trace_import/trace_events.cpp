@@ -112,7 +112,9 @@ class Collector : public nlohmann::json_sax<nlohmann::json> {
 
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t value) override { return take_number(std::to_string(value)); }
+  bool number_integer(number_integer_t value) override {
+    return take_number(std::to_string(value));
+  }
   bool number_unsigned(number_unsigned_t value) override {
     return take_number(std::to_string(value));
   }
@@ -183,7 +185,9 @@ class Collector : public nlohmann::json_sax<nlohmann::json> {
 
   bool in_event() const { return depth_ == kEvent && list_ == kEvents; }
   bool in_args() const { return depth_ == kEvent + 1 && list_ == kEvents && inner_ == "args"; }
-  bool in_list_of_args() const { return depth_ == kEvent + 2 && list_ == kEvents && inner_ == "args"; }
+  bool in_list_of_args() const {
+    return depth_ == kEvent + 2 && list_ == kEvents && inner_ == "args";
+  }
   bool in_device() const { return depth_ == kEvent && list_ == "deviceProperties"; }
 
   static std::int64_t whole(const std::string& text) {

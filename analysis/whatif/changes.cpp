@@ -92,7 +92,8 @@ class LineMatch {
     if (stack == 0) return false;
     const auto [it, fresh] = known_.try_emplace(stack, false);
     if (fresh) {
-      for (const SourceLine& line : lines_.frames(stack, 256)) it->second = it->second || fits(line);
+      for (const SourceLine& line : lines_.frames(stack, 256))
+        it->second = it->second || fits(line);
     }
     return it->second;
   }
@@ -149,8 +150,8 @@ double pinned_rate(const Recording& recording, const Timeline& timeline, CopyDir
   for (const DeviceOp& op : timeline.ops) {
     if (op.kind != OpKind::kCopy) continue;
     const recording::CopyPayload copy = copy_of(recording, op);
-    const MemoryKind host = direction == CopyDirection::kHostToDevice ? copy.source_kind
-                                                                      : copy.destination_kind;
+    const MemoryKind host =
+        direction == CopyDirection::kHostToDevice ? copy.source_kind : copy.destination_kind;
     if (copy.direction != direction || host != MemoryKind::kPinned || copy.bytes < (1u << 18)) {
       continue;
     }
@@ -195,8 +196,7 @@ Applied unsync(Model& model, const Change& change, Assumption assumption,
     const Call& call = recording.calls[node.call];
     if (!waits_for_device(call) || !match(call.python_stack)) continue;
     // Input copies block too, but are no reading of results.
-    if (call.category == Category::kCopy &&
-        call.copy.direction == CopyDirection::kHostToDevice) {
+    if (call.category == Category::kCopy && call.copy.direction == CopyDirection::kHostToDevice) {
       continue;
     }
     ++out.touched;
@@ -205,7 +205,8 @@ Applied unsync(Model& model, const Change& change, Assumption assumption,
     const bool reads = call.category == Category::kCopy;
     if (reads && assumption != Assumption::kWorst) node.has_work = false;
     node.own_ns = std::min<std::uint64_t>(
-        node.own_ns, pick<std::uint64_t>(assumption, 0, 0, reads ? model.launch_own_ns + 5'000 : 2'000));
+        node.own_ns,
+        pick<std::uint64_t>(assumption, 0, 0, reads ? model.launch_own_ns + 5'000 : 2'000));
   }
   return out;
 }
@@ -226,7 +227,8 @@ bool stays_in_thread(Cause cause) {
          cause == Cause::kCollective || cause == Cause::kCollection;
 }
 
-// How much of the time that the input was loaded in the thread was on a processor, by the looks at it.
+// How much of the time that the input was loaded in the thread was on a processor, by the looks at
+// it.
 std::optional<double> computing_share(const Model& model, const Recording& recording,
                                       SourceLines& lines) {
   const Looks looks(recording);
@@ -261,7 +263,8 @@ void set_aside(Model& model, const Recording& recording, SourceLines& lines) {
     looks.telling(begin, call.start_ns, begin, call.thread_id,
                   [&](const recording::GapSample& look, const recording::GapSample*,
                       std::uint64_t from, std::uint64_t until) {
-                    if (stays_in_thread(causes.of(look.python_stack))) node.aside_ns += until - from;
+                    if (stays_in_thread(causes.of(look.python_stack)))
+                      node.aside_ns += until - from;
                   });
   }
 }
@@ -303,7 +306,8 @@ Applied use_workers(Model& model, const Change& change, Assumption assumption,
   model.supply.overhead_ns = pick<std::uint64_t>(assumption, 50'000, 300'000, 1'000'000);
   model.supply.ahead = static_cast<std::uint32_t>(2 * workers);
   out.assumed = fmt::format(
-      "a batch takes one worker {:.1f} ms{}, {:.0f} % of it computing{}, on {} processors; taking a "
+      "a batch takes one worker {:.1f} ms{}, {:.0f} % of it computing{}, on {} processors; taking "
+      "a "
       "batch from a worker 0.3 ms (0.05 to 1)",
       batch_ns / 1e6, change.workers_before > 0 ? " (they could not keep up)" : "", likely * 100,
       computing ? " (as looks tell)" : " (0 to 100)", surroundings.processors);
@@ -392,10 +396,8 @@ Applied scale_allocations(Model& model, const Change& change, const Recording& r
       case Category::kDeviceAlloc:
       case Category::kDeviceFree:
       case Category::kHostAlloc:
-      case Category::kHostFree:
-        break;
-      default:
-        continue;
+      case Category::kHostFree: break;
+      default: continue;
     }
     ++out.touched;
     node.own_ns = scaled(node.own_ns, change.factor);
@@ -404,7 +406,8 @@ Applied scale_allocations(Model& model, const Change& change, const Recording& r
   return out;
 }
 
-// How much of the host's time in front of calls was at a target's lines. Short pauses are not looked at.
+// How much of the host's time in front of calls was at a target's lines. Short pauses are not
+// looked at.
 class HostShare {
  public:
   HostShare(const Model& model, const Recording& recording, std::string_view target,
@@ -425,7 +428,8 @@ class HostShare {
 
   bool matches(std::uint32_t stack) { return match_(stack); }
 
-  // As the looks at it tell, or those at other pauses between the same calls; else nothing is known.
+  // As the looks at it tell, or those at other pauses between the same calls; else nothing is
+  // known.
   std::optional<double> seen(const Node& node) {
     if (node.think_ns < kLaunchPauseNs) return std::nullopt;
     Seen seen = look_at(node);
@@ -501,8 +505,8 @@ Applied scale_host(Model& model, const Change& change, const Recording& recordin
   return out;
 }
 
-// As if the line were not there: its calls, and the host's time at it. The pause in front of one of its
-// calls goes with it, but for what looks say was elsewhere.
+// As if the line were not there: its calls, and the host's time at it. The pause in front of one of
+// its calls goes with it, but for what looks say was elsewhere.
 Applied drop(Model& model, const Change& change, const Recording& recording, SourceLines& lines) {
   Applied out;
   HostShare share_of(model, recording, change.target, lines);
@@ -620,8 +624,7 @@ tl::expected<Change, std::string> parse_change(std::string_view text) {
     if (has_target && change.target.empty()) return bad(text, "the part behind ':' is empty");
     if (form.kind == ChangeKind::kCopies &&
         std::find(std::begin(kDirections), std::end(kDirections),
-                  std::string_view(change.target)) ==
-            std::end(kDirections)) {
+                  std::string_view(change.target)) == std::end(kDirections)) {
       return bad(text, "allowed are copies:htod, copies:dtoh and copies:dtod");
     }
     if ((form.kind == ChangeKind::kHost || form.kind == ChangeKind::kDrop) && !has_target) {
@@ -649,7 +652,7 @@ Applied apply(Model& model, const Change& change, Assumption assumption, const R
   switch (change.kind) {
     case ChangeKind::kPinned: return pin(model, assumption, recording, timeline);
     case ChangeKind::kNoSync: return unsync(model, change, assumption, recording, lines);
-    case ChangeKind::kWorkers: 
+    case ChangeKind::kWorkers:
       return use_workers(model, change, assumption, recording, lines, surroundings);
     case ChangeKind::kLaunches: return scale_launches(model, change, recording);
     case ChangeKind::kKernel: return scale_kernels(model, change, recording, timeline);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What can be changed in a model: the grammar of `gpubusy whatif --change`, and what each change does
-// to the graph. Thread-safety: pure functions but for the SourceLines they are given.
+// What can be changed in a model: the grammar of `gpubusy whatif --change`, and what each change
+// does to the graph. Thread-safety: pure functions but for the SourceLines they are given.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ enum class ChangeKind : std::uint8_t {
 
 struct Change {
   ChangeKind kind = ChangeKind::kPinned;
-  std::string text;    // as it was written
+  std::string text;  // as it was written
   // Lines, files or functions, with commas between; a glob of kernels; a direction; empty: all.
   std::string target;
   double factor = 1;
@@ -50,7 +50,8 @@ struct ChangeForm {
 };
 const std::vector<ChangeForm>& change_forms();
 
-// What is not known is assumed in three ways; the best and the worst give the prediction's interval.
+// What is not known is assumed in three ways; the best and the worst give the prediction's
+// interval.
 enum class Assumption : std::uint8_t { kBest, kLikely, kWorst };
 
 struct Surroundings {

@@ -44,8 +44,8 @@ std::string lines_of(const Finding& finding) {
   return out;
 }
 
-// Whether a change takes away the host's time that a finding is about: where it was not seen what the
-// host did, the line at its end may have little to do with it.
+// Whether a change takes away the host's time that a finding is about: where it was not seen what
+// the host did, the line at its end may have little to do with it.
 bool stands_for(const Change& change, const Prediction& prediction, const Finding& finding,
                 const ProcessReport& report) {
   if (change.kind != ChangeKind::kHost && change.kind != ChangeKind::kDrop) return true;
@@ -59,22 +59,22 @@ struct Cure {
   std::string_view change;  // "{}" are the finding's lines
 };
 constexpr Cure kCures[] = {
-    {"synchronisation", "no-sync:{}"},  {"pageable_copies", "pinned"},
-    {"launch_bound", "launches*0.1"},   {"allocation_churn", "alloc*0"},
-    {"memory_full", "alloc*0"},
-    {"pinning_churn", "alloc*0"},       {"copy_bound", "prefetch"},
-    {"copies_not_overlapped", "prefetch"}, {"small_copies", "packed-copies"},
-    {"checkpoint", "host:{}*0"},        {"logging", "host:{}*0"},
-    {"garbage_collection", "host:{}*0"}, {"worker_restart", "host:{}*0"},
-    {"evaluation", "drop:{}"},          {"host_elsewhere", "host:{}*0"},
+    {"synchronisation", "no-sync:{}"}, {"pageable_copies", "pinned"},
+    {"launch_bound", "launches*0.1"},  {"allocation_churn", "alloc*0"},
+    {"memory_full", "alloc*0"},        {"pinning_churn", "alloc*0"},
+    {"copy_bound", "prefetch"},        {"copies_not_overlapped", "prefetch"},
+    {"small_copies", "packed-copies"}, {"checkpoint", "host:{}*0"},
+    {"logging", "host:{}*0"},          {"garbage_collection", "host:{}*0"},
+    {"worker_restart", "host:{}*0"},   {"evaluation", "drop:{}"},
+    {"host_elsewhere", "host:{}*0"},
 };
 
 }  // namespace
 
 std::string change_for(const Finding& finding, const ProcessReport& report, unsigned processors) {
   if (finding.id == "data_starvation") {
-    // How many workers there are already is not known; and a rank that waits for others gains nothing.
-    // Nor whether anything but a loader's batches can be prepared ahead.
+    // How many workers there are already is not known; and a rank that waits for others gains
+    // nothing. Nor whether anything but a loader's batches can be prepared ahead.
     if (!report.has_loader || waits_for_workers(report) || waits_for_ranks(report)) return {};
     return fmt::format("workers={}", std::clamp(processors, 1u, kMaxSuggestedWorkers));
   }

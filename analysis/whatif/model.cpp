@@ -70,10 +70,11 @@ class Builder {
     model_.step_ends.resize(steps_.size());
     std::vector<std::uint64_t> done(steps_.size());
     std::uint32_t step = 0;
-    const auto first = std::partition_point(
-        recording_.calls.begin(), recording_.calls.end(),
-        [&](const Call& c) { return c.start_ns < steps_.front().begin_ns; });
-    for (auto it = first; it != recording_.calls.end() && it->start_ns < steps_.back().end_ns; ++it) {
+    const auto first =
+        std::partition_point(recording_.calls.begin(), recording_.calls.end(),
+                             [&](const Call& c) { return c.start_ns < steps_.front().begin_ns; });
+    for (auto it = first; it != recording_.calls.end() && it->start_ns < steps_.back().end_ns;
+         ++it) {
       if (wants_device_work(*it)) launching_threads_.insert(it->thread_id);
     }
     std::uint64_t wanted = 0, timed = 0, device_done = 0;
@@ -98,9 +99,9 @@ class Builder {
     }
     if (wanted == 0) return tl::unexpected(std::string("the judged steps ask for no device work"));
     if (static_cast<double>(timed) < kLeastTimed * static_cast<double>(wanted)) {
-      return tl::unexpected(fmt::format(
-          "device times are known for {} of {} pieces of work: too few to predict from", timed,
-          wanted));
+      return tl::unexpected(
+          fmt::format("device times are known for {} of {} pieces of work: too few to predict from",
+                      timed, wanted));
     }
     model_.observed_mean_ns = (done.back() - done.front()) / (done.size() - 1);
     fill_latencies();
@@ -115,13 +116,16 @@ class Builder {
     bool operator>(const Running& other) const { return end_ns > other.end_ns; }
   };
 
-  const Call& call_of(std::uint32_t node) const { return recording_.calls[model_.nodes[node].call]; }
+  const Call& call_of(std::uint32_t node) const {
+    return recording_.calls[model_.nodes[node].call];
+  }
 
   // Looks at the calls that have ended by now.
   void end_until(std::uint64_t time_ns) {
     while (!running_.empty() && running_.top().end_ns <= time_ns) {
       const std::uint32_t node = running_.top().node;
-      // A thread that only pins memory, say, is part of what others wait for, not of who works for them.
+      // A thread that only pins memory, say, is part of what others wait for, not of who works for
+      // them.
       if (launching_threads_.contains(call_of(node).thread_id)) last_ended_ = node;
       running_.pop();
     }
@@ -184,7 +188,8 @@ class Builder {
          last_ended_ != kNone && call_of(last_ended_).end_ns > call_of(node.before).end_ns)) {
       node.before = last_ended_;
     }
-    const std::uint64_t from = node.before == kNone ? model_.origin_ns : call_of(node.before).end_ns;
+    const std::uint64_t from =
+        node.before == kNone ? model_.origin_ns : call_of(node.before).end_ns;
     node.think_ns = call.start_ns - std::min(call.start_ns, from);
 
     const std::int16_t device = std::max<std::int16_t>(call.device, 0);
@@ -303,7 +308,8 @@ class Builder {
       const auto next = std::partition_point(queue.begin(), end_of_queue, [&](std::uint32_t n) {
         return work_end_[n] <= call.end_ns;
       });
-      if (next == queue.begin() || work_end_[*std::prev(next)] < call.start_ns + kBlockedLaunchNs / 2) {
+      if (next == queue.begin() ||
+          work_end_[*std::prev(next)] < call.start_ns + kBlockedLaunchNs / 2) {
         return;
       }
       node.wait = Wait::kNode;
@@ -324,8 +330,8 @@ class Builder {
   void fill_latencies() {
     std::uint64_t typical = 3'000;
     if (!idle_latencies_.empty()) {
-      const auto middle = idle_latencies_.begin() +
-                          static_cast<std::ptrdiff_t>(idle_latencies_.size() / 2);
+      const auto middle =
+          idle_latencies_.begin() + static_cast<std::ptrdiff_t>(idle_latencies_.size() / 2);
       std::nth_element(idle_latencies_.begin(), middle, idle_latencies_.end());
       typical = *middle;
     }

@@ -26,7 +26,8 @@ enum class Engine : std::uint8_t { kNone, kHostToDevice, kDeviceToHost };
 // The device work of one call; the nodes of a graph are one piece.
 struct Work {
   std::uint32_t stream = 0;  // index into Model::streams
-  std::uint32_t after = kNone;  // index of a node whose work it was seen to wait for, besides its stream's
+  std::uint32_t after =
+      kNone;  // index of a node whose work it was seen to wait for, besides its stream's
   std::uint64_t duration_ns = 0;
   std::uint64_t latency_ns = 0;  // from the call's begin to its own, on an idle device
   std::uint64_t gap_ns = 0;      // the device's own pause behind what it waited for
@@ -45,20 +46,21 @@ enum class Wait : std::uint8_t {
 
 // A call, and the host's time in front of it.
 struct Node {
-  std::uint32_t call = 0;      // index into Recording::calls
-  std::uint32_t before = kNone;  // the call, of any thread, that it came after
+  std::uint32_t call = 0;            // index into Recording::calls
+  std::uint32_t before = kNone;      // the call, of any thread, that it came after
   std::uint32_t before_own = kNone;  // the last one of its own thread
-  std::uint32_t step = 0;      // index into the steps
-  std::uint64_t think_ns = 0;  // the host, from the end of `before` to this call
-  std::uint64_t own_ns = 0;    // in the call, without waiting
+  std::uint32_t step = 0;            // index into the steps
+  std::uint64_t think_ns = 0;        // the host, from the end of `before` to this call
+  std::uint64_t own_ns = 0;          // in the call, without waiting
   std::uint32_t waits_for = kNone;
   std::uint32_t stream = kNone;  // index into Model::streams
-  std::uint32_t event = kNone;   // index of an event that is recorded, waited for, or given to a stream
+  std::uint32_t event =
+      kNone;  // index of an event that is recorded, waited for, or given to a stream
   Wait wait = Wait::kNone;
   bool records_event = false;  // event: stands for the work of `stream` so far
   bool gates_stream = false;   // further work of `stream` comes after `event`
   bool has_work = false;
-  bool loads = false;  // think_ns is the wait for, or the loading of, the step's input
+  bool loads = false;          // think_ns is the wait for, or the loading of, the step's input
   std::uint64_t aside_ns = 0;  // … but for this much of it, which workers do not take over
   Work work;
 };
@@ -89,7 +91,7 @@ struct Model {
     std::uint64_t after_ns = 0;
   };
   std::vector<StepEnd> step_ends;
-  std::uint64_t origin_ns = 0;  // observed begin of the first step
+  std::uint64_t origin_ns = 0;         // observed begin of the first step
   std::uint64_t observed_mean_ns = 0;  // of a step, without the first
   Supply supply;
   std::uint64_t launch_own_ns = 0;  // median of a launch that does not wait

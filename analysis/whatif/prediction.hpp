@@ -18,7 +18,7 @@ struct Prediction {
   std::vector<std::string> changes;  // as written
   double step_ms = 0, low_ms = 0, high_ms = 0;
   double gpu_busy = 0;  // share of the step, from the likely case
-  double host_ms = 0;    // of a step outside CUDA that changes of lines take away, in the likely case
+  double host_ms = 0;  // of a step outside CUDA that changes of lines take away, in the likely case
   std::vector<std::uint64_t> touched;  // by change: calls or pieces of work it applies to
   std::vector<std::string> assumed;
 

@@ -112,7 +112,8 @@ std::string render_text(const std::vector<Predictions>& predictions, const TextO
   if (predictions.empty()) return "Nothing to predict from: no CUDA call was recorded.\n";
   const bool any = std::any_of(predictions.begin(), predictions.end(),
                                [](const Predictions& p) { return p.error.empty(); });
-  std::size_t without = 0;  // helpers beside a training; told one by one where there is nothing else
+  std::size_t without =
+      0;  // helpers beside a training; told one by one where there is nothing else
   Page page(options);
   bool first = true;
   for (const Predictions& p : predictions) {
@@ -150,11 +151,10 @@ std::string render_text(const std::vector<Predictions>& predictions, const TextO
         page.wrapped("  ", name);
         start = std::string(width, ' ');
       }
-      page.line(fmt::format(
-          "  {}  {:>9.2f}  {:>19}  {:>7}  {:>7.1f}%", start, row.step_ms,
-          fmt::format("{:.2f} - {:.2f}", row.low_ms, row.high_ms),
-          row.step_ms > 0 ? fmt::format("{:.2f}x", p.step_ms / row.step_ms) : "?",
-          row.gpu_busy * 100));
+      page.line(fmt::format("  {}  {:>9.2f}  {:>19}  {:>7}  {:>7.1f}%", start, row.step_ms,
+                            fmt::format("{:.2f} - {:.2f}", row.low_ms, row.high_ms),
+                            row.step_ms > 0 ? fmt::format("{:.2f}x", p.step_ms / row.step_ms) : "?",
+                            row.gpu_busy * 100));
       for (std::size_t i = 0; i < row.touched.size(); ++i) {
         if (row.touched[i] == 0) {
           page.wrapped("    ", fmt::format("nothing in the recording is what {} changes",
@@ -178,16 +178,21 @@ std::string render_json(const std::vector<Predictions>& predictions) {
   using Json = nlohmann::ordered_json;
   Json out = {{"schema", 1}, {"processes", Json::array()}};
   for (const Predictions& p : predictions) {
-    Json process = {{"pid", p.pid},           {"rank", p.rank},
-                    {"steps", p.steps},       {"step_ms", p.step_ms},
-                    {"model_ms", p.model_ms}, {"error", p.error.empty() ? Json() : Json(p.error)},
+    Json process = {{"pid", p.pid},
+                    {"rank", p.rank},
+                    {"steps", p.steps},
+                    {"step_ms", p.step_ms},
+                    {"model_ms", p.model_ms},
+                    {"error", p.error.empty() ? Json() : Json(p.error)},
                     {"predictions", Json::array()}};
     for (const Prediction& row : p.rows) {
-      process["predictions"].push_back(
-          {{"changes", row.changes},   {"step_ms", row.step_ms},
-           {"low_ms", row.low_ms},     {"high_ms", row.high_ms},
-           {"gpu_busy", row.gpu_busy}, {"touched", row.touched},
-           {"assumed", row.assumed}});
+      process["predictions"].push_back({{"changes", row.changes},
+                                        {"step_ms", row.step_ms},
+                                        {"low_ms", row.low_ms},
+                                        {"high_ms", row.high_ms},
+                                        {"gpu_busy", row.gpu_busy},
+                                        {"touched", row.touched},
+                                        {"assumed", row.assumed}});
     }
     out["processes"].push_back(std::move(process));
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step would take with something changed: predictions from a recording, each with an interval
-// and with what was assumed. docs/whatif.md. Pure but for reading the number of processors.
+// What a step would take with something changed: predictions from a recording, each with an
+// interval and with what was assumed. docs/whatif.md. Pure but for reading the number of
+// processors.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +28,16 @@ struct Predictions {
   int rank = -1;
   std::uint32_t steps = 0;  // that the model holds
   double step_ms = 0;       // as observed
-  double model_ms = 0;      // as the unchanged model says: how far it is off, all predictions may be
+  double model_ms = 0;  // as the unchanged model says: how far it is off, all predictions may be
   std::vector<Prediction> rows;
   std::string error;  // why there are none; else empty
 };
 
 struct Options {
-  std::vector<std::string> changes;  // empty: those that the findings call for, each and all together
-  bool together = false;             // all of `changes` at once, else each by itself
-  unsigned processors = 0;           // 0: those of this machine
+  std::vector<std::string>
+      changes;              // empty: those that the findings call for, each and all together
+  bool together = false;    // all of `changes` at once, else each by itself
+  unsigned processors = 0;  // 0: those of this machine
 };
 
 // For each process with CUDA calls. An error: a change that cannot be understood.

@@ -65,14 +65,10 @@ bool will_record(const std::vector<Result>& results) {
 
 const char* status_name(Status status) {
   switch (status) {
-    case Status::kOk:
-      return "ok";
-    case Status::kWarning:
-      return "warning";
-    case Status::kFailure:
-      return "failure";
-    case Status::kUnknown:
-      break;
+    case Status::kOk: return "ok";
+    case Status::kWarning: return "warning";
+    case Status::kFailure: return "failure";
+    case Status::kUnknown: break;
   }
   return "not known";
 }

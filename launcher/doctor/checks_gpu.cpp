@@ -88,14 +88,10 @@ constexpr const char* kContainerCure =
 // compatibility). Zero: not known.
 Version oldest_driver(unsigned cuda_major) {
   switch (cuda_major) {
-    case 11:
-      return {450, 80, 2};
-    case 12:
-      return {525, 60, 13};
-    case 13:
-      return {580, 65, 6};
-    default:
-      return {};
+    case 11: return {450, 80, 2};
+    case 12: return {525, 60, 13};
+    case 13: return {580, 65, 6};
+    default: return {};
   }
 }
 

@@ -20,14 +20,10 @@ struct Look {
 };
 Look look_of(Status status) {
   switch (status) {
-    case Status::kOk:
-      return {"✓", "ok", "32"};
-    case Status::kWarning:
-      return {"!", "!!", "33"};
-    case Status::kFailure:
-      return {"✗", "XX", "1;31"};
-    case Status::kUnknown:
-      break;
+    case Status::kOk: return {"✓", "ok", "32"};
+    case Status::kWarning: return {"!", "!!", "33"};
+    case Status::kFailure: return {"✗", "XX", "1;31"};
+    case Status::kUnknown: break;
   }
   return {"?", "??", "2"};
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUPTI's activity API as far as it is used, declared here: one binary serves CUDA 11.8 to 13.x, and
-// CUPTI's own headers only know one. Records are given by their beginnings, which have been the same
-// since ActivityKernel5 (CUDA 11.0), newer ones append; tests/runtime/cupti_layouts.cpp holds them
-// against CUPTI's headers. A client steps with cuptiActivityGetNextRecord, never by these sizes.
+// CUPTI's activity API as far as it is used, declared here: one binary serves CUDA 11.8 to 13.x,
+// and CUPTI's own headers only know one. Records are given by their beginnings, which have been the
+// same since ActivityKernel5 (CUDA 11.0), newer ones append; tests/runtime/cupti_layouts.cpp holds
+// them against CUPTI's headers. A client steps with cuptiActivityGetNextRecord, never by these
+// sizes.
 #pragma once
 
 #include <cuda.h>
@@ -43,7 +44,7 @@ constexpr std::uint64_t our_external_id(std::uint32_t correlation) noexcept {
 constexpr bool is_our_external_id(std::uint64_t id) noexcept {
   return (id & ~std::uint64_t{0xffffffff}) == kExternalMark;
 }
-inline constexpr std::uint32_t kDomainDriver = 1;     // CUpti_CallbackDomain
+inline constexpr std::uint32_t kDomainDriver = 1;  // CUpti_CallbackDomain
 inline constexpr std::uint32_t kDomainRuntime = 2;
 
 struct Record {
@@ -123,7 +124,7 @@ struct ExternalCorrelationRecord {
 struct OverheadRecord {
   std::uint32_t kind;
   std::uint32_t overhead_kind;
-  std::uint32_t object_kind;  // CUpti_ActivityObjectKind: 2 is a thread
+  std::uint32_t object_kind;              // CUpti_ActivityObjectKind: 2 is a thread
   std::uint32_t process, thread, unused;  // CUpti_ActivityObjectKindId of a thread
   std::uint64_t start, end;
 };
@@ -149,8 +150,8 @@ inline constexpr std::size_t kOldParamsSize = offsetof(SubscriberParams, allow_m
 // Of each subscriber's own, from 13.3 on; the last parameter is not used.
 using SubscriberBufferRequest = void (*)(std::uint8_t** buffer, std::size_t* size,
                                          std::size_t* max_records, void* info);
-using SubscriberBufferComplete = void (*)(std::uint8_t* buffer, std::size_t size,
-                                          std::size_t valid, void* info);
+using SubscriberBufferComplete = void (*)(std::uint8_t* buffer, std::size_t size, std::size_t valid,
+                                          void* info);
 inline constexpr std::size_t kOldNameSize = 64;
 
 }  // namespace gpubusy::runtime::cupti

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The buffers that CUPTI writes activity records into. CUPTI asks for them and gives them back on
-// whatever thread it likes, also inside calls of the program and from signal handlers: both take a few
-// atomic operations and no lock. The records are read later, by the harvest.
+// whatever thread it likes, also inside calls of the program and from signal handlers: both take a
+// few atomic operations and no lock. The records are read later, by the harvest.
 #pragma once
 
 #include <cstddef>

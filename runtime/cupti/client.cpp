@@ -26,7 +26,7 @@ constinit std::atomic<bool> g_on{false};
 namespace {
 
 // Synchronisation is not among them: the hooks see each, with its stack.
-constexpr std::uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemset, kExternalCorrelation,
+constexpr std::uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemset,  kExternalCorrelation,
                                     kRuntime,          kDriver, kOverhead};
 constexpr bool is_needed(std::uint32_t kind) noexcept { return kind != kOverhead; }
 constexpr std::uint64_t kFlushEveryNs = 100'000'000;
@@ -39,26 +39,26 @@ constexpr int kMaxNotices = 40;
 
 // What the program does with CUPTI, as far as its calls can be seen. All under g_lock.
 struct App {
-  std::uint64_t kinds = 0;     // enabled by it; a bit each
-  std::uint64_t contexts = 0;  // … for one context, by kind
+  std::uint64_t kinds = 0;                             // enabled by it; a bit each
+  std::uint64_t contexts = 0;                          // … for one context, by kind
   std::uint64_t functions[2][kFunctionIds / 64] = {};  // enabled one by one, of driver and runtime
   int subscribers = 0;
-  int multiple = 0;  // … of these, that allow others beside them
+  int multiple = 0;             // … of these, that allow others beside them
   Subscriber allowing[8] = {};  // … which these are
-  int calls = 0;  // its threads inside CUPTI
+  int calls = 0;                // its threads inside CUPTI
   std::uint64_t last_call_ns = 0;
-  bool flushed = true;  // by force, since its last kind went: all of its records are out
+  bool flushed = true;        // by force, since its last kind went: all of its records are out
   bool process_wide = false;  // it used activities, or a subscriber, that allow no others
-  bool for_good = false;  // it uses a part of CUPTI whose end is not seen
+  bool for_good = false;      // it uses a part of CUPTI whose end is not seen
   bool changed_clock = false;
 };
 
 enum class State : std::uint8_t {
-  kWaiting,   // for the first CUDA call
-  kReady,     // off; may start
-  kYielded,   // the program has CUPTI
-  kRefused,   // CUPTI refused; tried again when recording begins the next time
-  kNever,     // there is none, or it is not wanted
+  kWaiting,  // for the first CUDA call
+  kReady,    // off; may start
+  kYielded,  // the program has CUPTI
+  kRefused,  // CUPTI refused; tried again when recording begins the next time
+  kNever,    // there is none, or it is not wanted
 };
 
 constinit pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -109,13 +109,13 @@ constinit std::atomic<BufferComplete> g_app_complete{nullptr};
 // Calls up to this one of CUPTI's count were made before the program took CUPTI; 0: none were.
 constinit std::atomic<std::uint32_t> g_last_of_ours{0};
 constinit std::atomic<std::uint64_t> g_left_running{0};  // their work that ended in its session
-constinit std::atomic<int> g_app_buffers{0};  // of the program's, in CUPTI's hands
+constinit std::atomic<int> g_app_buffers{0};             // of the program's, in CUPTI's hands
 
-// Nobody holds it long, but a holder may have been stopped by a debugger, or have left by siglongjmp.
+// Nobody holds it long, but a holder may have been stopped by a debugger, or have left by
+// siglongjmp.
 class Lock {
  public:
-  Lock() noexcept
-      : held_(patiently(20'000, [] { return pthread_mutex_trylock(&g_lock) == 0; })) {}
+  Lock() noexcept : held_(patiently(20'000, [] { return pthread_mutex_trylock(&g_lock) == 0; })) {}
   ~Lock() {
     if (held_) pthread_mutex_unlock(&g_lock);
   }
@@ -131,9 +131,8 @@ class Lock {
 class Harvest {
  public:
   explicit Harvest(int attempts) noexcept
-      : held_(patiently(attempts, [] {
-          return !g_harvesting.exchange(true, std::memory_order_acquire);
-        })) {}
+      : held_(patiently(attempts,
+                        [] { return !g_harvesting.exchange(true, std::memory_order_acquire); })) {}
   ~Harvest() {
     if (held_) g_harvesting.store(false, std::memory_order_release);
   }
@@ -189,16 +188,11 @@ std::size_t without_our_work(const Library& l, std::uint8_t* buffer, std::size_t
   const auto is_ours = [last](const Record& r) {
     switch (r.kind) {
       case kConcurrentKernel:
-      case Kind::kKernel:
-        return reinterpret_cast<const KernelRecord&>(r).correlation <= last;
-      case kMemcpy:
-        return reinterpret_cast<const MemcpyRecord&>(r).correlation <= last;
-      case kMemcpyPeer:
-        return reinterpret_cast<const MemcpyPeerRecord&>(r).correlation <= last;
-      case kMemset:
-        return reinterpret_cast<const MemsetRecord&>(r).correlation <= last;
-      default:
-        return false;
+      case Kind::kKernel: return reinterpret_cast<const KernelRecord&>(r).correlation <= last;
+      case kMemcpy: return reinterpret_cast<const MemcpyRecord&>(r).correlation <= last;
+      case kMemcpyPeer: return reinterpret_cast<const MemcpyPeerRecord&>(r).correlation <= last;
+      case kMemset: return reinterpret_cast<const MemsetRecord&>(r).correlation <= last;
+      default: return false;
     }
   };
   // First, whether the whole can be read: else nothing is touched.
@@ -238,8 +232,7 @@ void complete_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buff
   }
 }
 
-void request_own_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records,
-                        void*) {
+void request_own_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records, void*) {
   *max_records = 0;
   *buffer = take_buffer();
   *size = *buffer == nullptr ? 0 : kBufferBytes;
@@ -285,17 +278,19 @@ void name_of_caller(const void* caller, char* out, std::size_t size) noexcept {
 void refuse(const char* what, Result result, const char* holder) noexcept {
   const char* cure = "";
   if (result == kInsufficientPrivileges) {
-    cure = "; the driver lets only administrators profile: see NVreg_RestrictProfilingToAdminUsers, "
-           "or give the container CAP_SYS_ADMIN";
+    cure =
+        "; the driver lets only administrators profile: see NVreg_RestrictProfilingToAdminUsers, "
+        "or give the container CAP_SYS_ADMIN";
   } else if (result == kNotInitialized) {
     cure = "; it may be newer than the driver";
   }
   char text[600];
   if (result == kMultipleSubscribers) {
-    snprintf(text, sizeof text,
-             "another tool holds CUPTI (%s): device times are not taken from CUPTI, so that it keeps "
-             "all of its data",
-             holder[0] == '\0' ? "it does not tell its name" : holder);
+    snprintf(
+        text, sizeof text,
+        "another tool holds CUPTI (%s): device times are not taken from CUPTI, so that it keeps "
+        "all of its data",
+        holder[0] == '\0' ? "it does not tell its name" : holder);
   } else {
     snprintf(text, sizeof text, "CUPTI refused %s: %s (%d)%s", what, result_text(result), result,
              cure);
@@ -484,7 +479,8 @@ bool read_buffers(int attempts) noexcept {
     r.time_ns = now_ns();
     definitions().define(&r.header, sizeof r, nullptr, 0);
   }
-  const bool complete = g_came_in.load(std::memory_order_relaxed) >= g_expected.load(std::memory_order_relaxed);
+  const bool complete =
+      g_came_in.load(std::memory_order_relaxed) >= g_expected.load(std::memory_order_relaxed);
   if (complete && !is_on()) trim_buffers();
   return complete;
 }
@@ -518,10 +514,11 @@ void yield_to(const void* caller, const char* call) noexcept {
   g_said_who = true;
   char name[200], text[400];
   name_of_caller(caller, name, sizeof name);
-  snprintf(text, sizeof text,
-           "%s began to use CUPTI (%s): it keeps all of its data, and from here on device times are "
-           "not taken from CUPTI until it has ended",
-           name, call);
+  snprintf(
+      text, sizeof text,
+      "%s began to use CUPTI (%s): it keeps all of its data, and from here on device times are "
+      "not taken from CUPTI until it has ended",
+      name, call);
   say(text);
 }
 
@@ -600,10 +597,11 @@ void process_is_ready() noexcept {
   if (kind == config::DeviceTimeKind::kOff || kind == config::DeviceTimeKind::kEvents) return;
   if (const char* tool = injected_tool()) {
     char text[400];
-    snprintf(text, sizeof text,
-             "the process runs under another tool (CUDA_INJECTION64_PATH: %.200s): device times are "
-             "not taken from CUPTI, so that it keeps all of its data",
-             tool);
+    snprintf(
+        text, sizeof text,
+        "the process runs under another tool (CUDA_INJECTION64_PATH: %.200s): device times are "
+        "not taken from CUPTI, so that it keeps all of its data",
+        tool);
     say(text);
     return;
   }
@@ -637,7 +635,8 @@ void start() noexcept {
     g_state.store(State::kYielded);
     if (!g_said_who) {
       g_said_who = true;
-      say("the program uses CUPTI itself: device times are not taken from CUPTI until it has ended");
+      say("the program uses CUPTI itself: device times are not taken from CUPTI until it has "
+          "ended");
     }
     return;
   }
@@ -764,7 +763,8 @@ void another_library(const void* function) noexcept {
     char name[200], text[400];
     name_of_caller(function, name, sizeof name);
     snprintf(text, sizeof text,
-             "the program uses a second libcupti (%s): device times are not taken from CUPTI", name);
+             "the program uses a second libcupti (%s): device times are not taken from CUPTI",
+             name);
     say(text);
   }
   g_state.store(State::kNever);
@@ -803,9 +803,9 @@ Result app_registers(Result (*real)(BufferRequest, BufferComplete), BufferReques
     call.end([](App&) {});
     return result;
   }
-  // CUPTI gets our pair, which calls the program's: so it is known how many of the program's buffers
-  // are out, and a buffer of ours that CUPTI still has comes back to us, and not to the program, to
-  // whom it would be a stranger.
+  // CUPTI gets our pair, which calls the program's: so it is known how many of the program's
+  // buffers are out, and a buffer of ours that CUPTI still has comes back to us, and not to the
+  // program, to whom it would be a stranger.
   const BufferRequest request_before = g_app_request.exchange(request);
   const BufferComplete complete_before = g_app_complete.exchange(complete);
   const Result result = real(request_buffer, complete_buffer);
@@ -845,8 +845,7 @@ Result app_enables_for(Result (*real)(CUcontext, std::uint32_t), CUcontext conte
 
 Result app_enables_function(Result (*real)(std::uint32_t, std::uint8_t), bool runtime,
                             std::uint32_t id, std::uint8_t enable, const void* caller) {
-  AppCall call(caller,
-               runtime ? "cuptiActivityEnableRuntimeApi" : "cuptiActivityEnableDriverApi",
+  AppCall call(caller, runtime ? "cuptiActivityEnableRuntimeApi" : "cuptiActivityEnableDriverApi",
                Takes::kYes);
   const Result result = real(id, enable);
   call.end([&](App& app) {

@@ -2,8 +2,8 @@
 //
 // The recorder as a client of CUPTI's activity API, while it records; see docs/cupti.md.
 //
-// CUPTI has one pair of buffer callbacks and one set of enabled kinds for the whole process, and the
-// program's own profiler comes first: before a call of the program's to CUPTI is passed on (the
+// CUPTI has one pair of buffer callbacks and one set of enabled kinds for the whole process, and
+// the program's own profiler comes first: before a call of the program's to CUPTI is passed on (the
 // app_... functions), ours is switched off and its records are taken out; once the program has
 // disabled all of its kinds and taken its records, ours may begin again. We never subscribe but for
 // an instant, to see whether somebody outside our sight has CUPTI: activities need no subscription,
@@ -24,8 +24,8 @@ namespace gpubusy::runtime::cupti {
 extern constinit std::atomic<bool> g_on;
 inline bool is_on() noexcept { return g_on.load(std::memory_order_relaxed); }
 
-// The first CUDA call of the process is over: CUPTI may be touched from now on, and is loaded if the
-// process has none.
+// The first CUDA call of the process is over: CUPTI may be touched from now on, and is loaded if
+// the process has none.
 void process_is_ready() noexcept;
 
 // Recording begins, pauses, ends for good. Under the recorder's lock.
@@ -35,16 +35,16 @@ void finish() noexcept;
 // The program had CUPTI; it may be free again. Cheap.
 bool may_start() noexcept;
 
-// Round the real call, on its thread. What CUPTI sees in between bears `correlation`. `outermost`: no
-// hook is active further out on this thread, so that whatever was left pushed is of a call that was
-// left by longjmp or an exception.
+// Round the real call, on its thread. What CUPTI sees in between bears `correlation`. `outermost`:
+// no hook is active further out on this thread, so that whatever was left pushed is of a call that
+// was left by longjmp or an exception.
 void push(ThreadState& thread, std::uint32_t correlation, bool outermost) noexcept;
 void pop(ThreadState& thread, std::uint32_t correlation) noexcept;
 // A call that asked for device work returned: its activity is to come.
 void expect_activity() noexcept;
 
-// Reads what CUPTI has given back; `flush`: asks for what is over first. Never waits for the device.
-// True: nothing is out.
+// Reads what CUPTI has given back; `flush`: asks for what is over first. Never waits for the
+// device. True: nothing is out.
 bool harvest(bool flush) noexcept;
 // Now and then, from calls: a full buffer, or half a second since the last flush, so that a killed
 // process has lost little.

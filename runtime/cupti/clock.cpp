@@ -36,8 +36,7 @@ void Clock::sample(const Activities& activities) noexcept {
     best = {cupti, before + width / 2, static_cast<std::uint32_t>(width / 2), false};
   }
   if (best.uncertainty_ns == ~std::uint32_t{0}) return;
-  best.is_realtime =
-      magnitude(static_cast<std::int64_t>(best.cupti - unix_ns())) < kIsRealtimeNs;
+  best.is_realtime = magnitude(static_cast<std::int64_t>(best.cupti - unix_ns())) < kIsRealtimeNs;
   // The newest one only marks the present until it is far enough from the one before.
   if (count_ > 1 && samples_[count_ - 1].ns - samples_[count_ - 2].ns < kApartNs) --count_;
   if (count_ == kSamples) {

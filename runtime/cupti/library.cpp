@@ -60,8 +60,8 @@ bool try_beside(const char* runtime, int major) noexcept {
   if (end == nullptr || static_cast<std::size_t>(end - runtime) >= sizeof base - 64) return false;
   const std::size_t length = static_cast<std::size_t>(end - runtime);
   memcpy(base, runtime, length);
-  for (const char* rest : {"", "/../../cuda_cupti/lib", "/../extras/CUPTI/lib64",
-                           "/../../../extras/CUPTI/lib64"}) {
+  for (const char* rest :
+       {"", "/../../cuda_cupti/lib", "/../extras/CUPTI/lib64", "/../../../extras/CUPTI/lib64"}) {
     snprintf(base + length, sizeof base - length, "%s", rest);
     if (try_load(base, major)) return true;
   }
@@ -81,7 +81,8 @@ bool try_root(const char* root, int major) noexcept {
 }  // namespace
 
 const Library* library() noexcept {
-  if (const Library* l = g_ready.load(std::memory_order_acquire)) [[likely]] return l;
+  if (const Library* l = g_ready.load(std::memory_order_acquire)) [[likely]]
+    return l;
   const NoCancel no_cancel;
   // Another thread is about to find it; but it may have been stopped by a debugger.
   for (int attempt = 0; g_looking.exchange(true); ++attempt) {
@@ -110,8 +111,8 @@ bool load_library(const char* path) noexcept {
     return false;
   }
   const LoadedLibrary runtime = find_loaded_library("cudaGetErrorString");
-  // That of the program's own toolkit rather than a newer one elsewhere. An older CUPTI works with a
-  // newer driver, not the other way round.
+  // That of the program's own toolkit rather than a newer one elsewhere. An older CUPTI works with
+  // a newer driver, not the other way round.
   const auto newest_first = [&](auto&& try_major) {
     for (int major = version / 1000; major >= kOldest; --major) {
       if (try_major(major)) return true;

@@ -8,39 +8,37 @@
 
 namespace gpubusy::runtime::cupti {
 
-// FUNCTION(member, "exported symbol", signature); those with a subscriber are missing in old versions.
-#define GPUBUSY_CUPTI_FUNCTIONS(F)                                                              \
-  F(enable, "cuptiActivityEnable", Result(std::uint32_t))                                       \
-  F(disable, "cuptiActivityDisable", Result(std::uint32_t))                                     \
-  F(register_callbacks, "cuptiActivityRegisterCallbacks", Result(BufferRequest, BufferComplete)) \
-  F(flush_all, "cuptiActivityFlushAll", Result(std::uint32_t))                                  \
-  F(next_record, "cuptiActivityGetNextRecord", Result(std::uint8_t*, std::size_t, Record**))    \
-  F(take_dropped, "cuptiActivityGetNumDroppedRecords",                                          \
-    Result(CUcontext, std::uint32_t, std::size_t*))                                             \
-  F(push_external, "cuptiActivityPushExternalCorrelationId",                                    \
-    Result(std::uint32_t, std::uint64_t))                                                       \
-  F(pop_external, "cuptiActivityPopExternalCorrelationId",                                      \
-    Result(std::uint32_t, std::uint64_t*))                                                      \
-  F(timestamp, "cuptiGetTimestamp", Result(std::uint64_t*))                                     \
-  F(callback_name, "cuptiGetCallbackName", Result(std::uint32_t, std::uint32_t, const char**))  \
-  F(subscribe, "cuptiSubscribe", Result(Subscriber*, Callback, void*))                          \
-  F(unsubscribe, "cuptiUnsubscribe", Result(Subscriber))                                        \
-  F(result_string, "cuptiGetResultString", Result(Result, const char**))                        \
-  F(get_version, "cuptiGetVersion", Result(std::uint32_t*))                                     \
-  F(subscribe_named, "cuptiSubscribe_v2",                                                       \
-    Result(Subscriber*, Callback, void*, SubscriberParams*))                                    \
-  F(enable_own, "cuptiActivityEnable_v2", Result(Subscriber, std::uint32_t, void*))             \
-  F(disable_own, "cuptiActivityDisable_v2", Result(Subscriber, std::uint32_t, void*))           \
-  F(register_own, "cuptiActivityRegisterCallbacks_v2",                                          \
-    Result(Subscriber, SubscriberBufferRequest, SubscriberBufferComplete))                      \
-  F(next_own, "cuptiActivityGetNextRecord_v2",                                                  \
-    Result(Subscriber, std::uint8_t*, std::size_t, Record**))                                   \
-  F(take_own_dropped, "cuptiActivityGetNumDroppedRecords_v2",                                   \
-    Result(Subscriber, CUcontext, std::uint32_t, std::size_t*))                                 \
-  F(push_own, "cuptiActivityPushExternalCorrelationId_v2",                                      \
-    Result(Subscriber, std::uint32_t, std::uint64_t))                                           \
-  F(pop_own, "cuptiActivityPopExternalCorrelationId_v2",                                        \
-    Result(Subscriber, std::uint32_t, std::uint64_t*))                                          \
+// FUNCTION(member, "exported symbol", signature); those with a subscriber are missing in old
+// versions.
+#define GPUBUSY_CUPTI_FUNCTIONS(F)                                                                 \
+  F(enable, "cuptiActivityEnable", Result(std::uint32_t))                                          \
+  F(disable, "cuptiActivityDisable", Result(std::uint32_t))                                        \
+  F(register_callbacks, "cuptiActivityRegisterCallbacks", Result(BufferRequest, BufferComplete))   \
+  F(flush_all, "cuptiActivityFlushAll", Result(std::uint32_t))                                     \
+  F(next_record, "cuptiActivityGetNextRecord", Result(std::uint8_t*, std::size_t, Record**))       \
+  F(take_dropped, "cuptiActivityGetNumDroppedRecords",                                             \
+    Result(CUcontext, std::uint32_t, std::size_t*))                                                \
+  F(push_external, "cuptiActivityPushExternalCorrelationId", Result(std::uint32_t, std::uint64_t)) \
+  F(pop_external, "cuptiActivityPopExternalCorrelationId", Result(std::uint32_t, std::uint64_t*))  \
+  F(timestamp, "cuptiGetTimestamp", Result(std::uint64_t*))                                        \
+  F(callback_name, "cuptiGetCallbackName", Result(std::uint32_t, std::uint32_t, const char**))     \
+  F(subscribe, "cuptiSubscribe", Result(Subscriber*, Callback, void*))                             \
+  F(unsubscribe, "cuptiUnsubscribe", Result(Subscriber))                                           \
+  F(result_string, "cuptiGetResultString", Result(Result, const char**))                           \
+  F(get_version, "cuptiGetVersion", Result(std::uint32_t*))                                        \
+  F(subscribe_named, "cuptiSubscribe_v2", Result(Subscriber*, Callback, void*, SubscriberParams*)) \
+  F(enable_own, "cuptiActivityEnable_v2", Result(Subscriber, std::uint32_t, void*))                \
+  F(disable_own, "cuptiActivityDisable_v2", Result(Subscriber, std::uint32_t, void*))              \
+  F(register_own, "cuptiActivityRegisterCallbacks_v2",                                             \
+    Result(Subscriber, SubscriberBufferRequest, SubscriberBufferComplete))                         \
+  F(next_own, "cuptiActivityGetNextRecord_v2",                                                     \
+    Result(Subscriber, std::uint8_t*, std::size_t, Record**))                                      \
+  F(take_own_dropped, "cuptiActivityGetNumDroppedRecords_v2",                                      \
+    Result(Subscriber, CUcontext, std::uint32_t, std::size_t*))                                    \
+  F(push_own, "cuptiActivityPushExternalCorrelationId_v2",                                         \
+    Result(Subscriber, std::uint32_t, std::uint64_t))                                              \
+  F(pop_own, "cuptiActivityPopExternalCorrelationId_v2",                                           \
+    Result(Subscriber, std::uint32_t, std::uint64_t*))                                             \
   F(own_timestamp, "cuptiGetTimestamp_v2", Result(Subscriber, std::uint64_t*))
 
 struct Library {
@@ -105,9 +103,9 @@ class Activities {
 // nullptr: the process has none. Never loads one; waits for nothing. Safe from any thread.
 const Library* library() noexcept;
 
-// Where the process has none, loads one, by `path` if that is not empty. Takes the loader's lock: only
-// to be called where the program's own call has just done so (the first CUDA call of a process, in
-// which cudart loads libcuda). False: there is none that can be loaded.
+// Where the process has none, loads one, by `path` if that is not empty. Takes the loader's lock:
+// only to be called where the program's own call has just done so (the first CUDA call of a
+// process, in which cudart loads libcuda). False: there is none that can be loaded.
 bool load_library(const char* path) noexcept;
 
 // The path of the library that functions were taken of; nullptr: none so far.

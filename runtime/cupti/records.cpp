@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "recording/format.hpp"
-#include "runtime/clock.hpp"
 #include "runtime/categories.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/recorder.hpp"
 
@@ -29,9 +29,9 @@ struct NoPayload {};
 
 // Calls that ask for something and never lead to device work.
 bool only_asks(const char* name) noexcept {
-  for (const char* part : {"Get", "Query", "IsCapturing", "Occupancy", "PeekAtLastError",
-                           "SetDevice", "CallConfiguration", "CtxSetCurrent", "CtxPushCurrent",
-                           "CtxPopCurrent", "cuInit"}) {
+  for (const char* part :
+       {"Get", "Query", "IsCapturing", "Occupancy", "PeekAtLastError", "SetDevice",
+        "CallConfiguration", "CtxSetCurrent", "CtxPushCurrent", "CtxPopCurrent", "cuInit"}) {
     if (strstr(name, part) != nullptr) return true;
   }
   return false;
@@ -42,8 +42,8 @@ std::size_t length_without_version(const char* name) noexcept {
   const std::size_t length = strlen(name);
   std::size_t digits = length;
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
-  const bool versioned = length - digits >= 4 && digits >= 2 && name[digits - 1] == 'v' &&
-                         name[digits - 2] == '_';
+  const bool versioned =
+      length - digits >= 4 && digits >= 2 && name[digits - 1] == 'v' && name[digits - 2] == '_';
   return versioned ? digits - 2 : length;
 }
 
@@ -97,42 +97,30 @@ recording::CopyDirection direction_of(std::uint8_t copy_kind) noexcept {
   using enum recording::CopyDirection;
   switch (copy_kind) {  // CUpti_ActivityMemcpyKind
     case 1:
-    case 3:
-      return kHostToDevice;
+    case 3: return kHostToDevice;
     case 2:
-    case 4:
-      return kDeviceToHost;
+    case 4: return kDeviceToHost;
     case 5:
     case 6:
     case 7:
-    case 8:
-      return kDeviceToDevice;
-    case 9:
-      return kHostToHost;
-    case 10:
-      return kPeerToPeer;
-    default:
-      return kUnknown;
+    case 8: return kDeviceToDevice;
+    case 9: return kHostToHost;
+    case 10: return kPeerToPeer;
+    default: return kUnknown;
   }
 }
 
 recording::MemoryKind memory_kind_of(std::uint8_t kind) noexcept {
   using enum recording::MemoryKind;
   switch (kind) {  // CUpti_ActivityMemoryKind
-    case 1:
-      return kPageable;
-    case 2:
-      return kPinned;
+    case 1: return kPageable;
+    case 2: return kPinned;
     case 3:
-    case 6:
-      return kDevice;
-    case 4:
-      return kArray;
+    case 6: return kDevice;
+    case 4: return kArray;
     case 5:
-    case 7:
-      return kManaged;
-    default:
-      return kUnknown;
+    case 7: return kManaged;
+    default: return kUnknown;
   }
 }
 
@@ -174,23 +162,16 @@ void Translator::write(const Header& header, const Payload& payload) noexcept {
 void Translator::record(const Record& record) noexcept {
   switch (record.kind) {
     case kConcurrentKernel:
-    case Kind::kKernel:
-      return kernel(reinterpret_cast<const KernelRecord&>(record));
-    case kMemcpy:
-      return copy(reinterpret_cast<const MemcpyRecord&>(record));
-    case kMemcpyPeer:
-      return peer_copy(reinterpret_cast<const MemcpyPeerRecord&>(record));
-    case kMemset:
-      return memset(reinterpret_cast<const MemsetRecord&>(record));
+    case Kind::kKernel: return kernel(reinterpret_cast<const KernelRecord&>(record));
+    case kMemcpy: return copy(reinterpret_cast<const MemcpyRecord&>(record));
+    case kMemcpyPeer: return peer_copy(reinterpret_cast<const MemcpyPeerRecord&>(record));
+    case kMemset: return memset(reinterpret_cast<const MemsetRecord&>(record));
     case kRuntime:
-    case kDriver:
-      return api(reinterpret_cast<const ApiRecord&>(record));
+    case kDriver: return api(reinterpret_cast<const ApiRecord&>(record));
     case kExternalCorrelation:
       return external(reinterpret_cast<const ExternalCorrelationRecord&>(record));
-    case kOverhead:
-      return overhead(reinterpret_cast<const OverheadRecord&>(record));
-    default:
-      return;  // a kind of the program's
+    case kOverhead: return overhead(reinterpret_cast<const OverheadRecord&>(record));
+    default: return;  // a kind of the program's
   }
 }
 

@@ -21,8 +21,8 @@ class Translator {
  public:
   // The highest of CUPTI's correlation ids of calls that have returned.
   std::uint32_t newest_call() const noexcept { return newest_call_; }
-  // Writes the buffer's records through the thread's writer. Gives the number of calls, of those that
-  // were pushed, whose device work came in for the first time.
+  // Writes the buffer's records through the thread's writer. Gives the number of calls, of those
+  // that were pushed, whose device work came in for the first time.
   std::uint64_t translate(const Library& library, const Activities& cupti, const Clock& clock,
                           const FullBuffer& buffer, ThreadState& writer) noexcept;
 

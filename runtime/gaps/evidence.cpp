@@ -136,7 +136,9 @@ bool has_user_of(std::uint32_t thread_id) noexcept {
   return number_at(uid) == static_cast<std::uint64_t>(syscall(SYS_geteuid));
 }
 
-int sandbox_mode() noexcept { return static_cast<int>(syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0)); }
+int sandbox_mode() noexcept {
+  return static_cast<int>(syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0));
+}
 
 int sandbox_mode_of(std::uint32_t thread_id) noexcept {
   char text[4096];
@@ -240,16 +242,11 @@ recording::GapFile kind_of_file(const Path& path) noexcept {
     return GapFile::kNone;
   }
   switch (found.stx_mode & S_IFMT) {
-    case S_IFREG:
-      return GapFile::kFile;
-    case S_IFIFO:
-      return GapFile::kPipe;
-    case S_IFSOCK:
-      return GapFile::kSocket;
-    case S_IFCHR:
-      return GapFile::kCharacter;
-    default:
-      return GapFile::kOther;
+    case S_IFREG: return GapFile::kFile;
+    case S_IFIFO: return GapFile::kPipe;
+    case S_IFSOCK: return GapFile::kSocket;
+    case S_IFCHR: return GapFile::kCharacter;
+    default: return GapFile::kOther;
   }
 }
 
@@ -282,10 +279,8 @@ bool takes_descriptor(std::uint16_t system_call) noexcept {
     case SYS_fdatasync:
     case SYS_ftruncate:
     case SYS_flock:
-    case SYS_getdents64:
-      return true;
-    default:
-      return false;
+    case SYS_getdents64: return true;
+    default: return false;
   }
 }
 

@@ -134,9 +134,10 @@ bool close_all_but(int keep) noexcept {
   return closed || close_listed(keep);
 }
 
-// Leaves the program's table of descriptors, which was shared, and takes one of them along. So nothing
-// that the program closes meanwhile stays open. False: not possible here (before Linux 5.9, a sandbox,
-// a main thread that has ended); the thread has no descriptors then, or still shares them.
+// Leaves the program's table of descriptors, which was shared, and takes one of them along. So
+// nothing that the program closes meanwhile stays open. False: not possible here (before Linux 5.9,
+// a sandbox, a main thread that has ended); the thread has no descriptors then, or still shares
+// them.
 bool leave_but(int keep) noexcept {
 #if defined(SYS_close_range) && defined(SYS_pidfd_open) && defined(SYS_pidfd_getfd)
   constexpr unsigned kUnshare = 1u << 1;
@@ -204,8 +205,8 @@ Started start(void (*body)(), int keep) noexcept {
   unsigned long all = ~0ul, before = 0;
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, sizeof all);
   const bool copies = g_copies.load(std::memory_order_relaxed);
-  constexpr int kFlags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
-                         CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+  constexpr int kFlags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                         CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   int* const id = reinterpret_cast<int*>(&g_id);
   const int made = clone(run, stack_top, kFlags | (copies ? 0 : CLONE_FILES),
                          copies ? memory : nullptr, id, control, id);

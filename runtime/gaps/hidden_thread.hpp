@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A thread that libc knows nothing of, in the program's address space but with descriptors of its
-// own (and a current directory). So it is not counted where a program ends with its last thread, changes no descriptor
-// numbers and is not reached by a program that closes them all; starting it calls no malloc and
-// takes no lock. All signals are blocked in it for ever.
+// own (and a current directory). So it is not counted where a program ends with its last thread,
+// changes no descriptor numbers and is not reached by a program that closes them all; starting it
+// calls no malloc and takes no lock. All signals are blocked in it for ever.
 //
 // What runs in it: system calls, memory that cannot fault, mutexes that are held for moments. No
 // malloc, no locale (printf, strtol), no pthread_create or _key functions, no dlopen.

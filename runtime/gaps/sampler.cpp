@@ -462,9 +462,10 @@ void recording_ended() noexcept {
           "What the host does in gaps was not looked at: the launching threads block signals.");
       break;
     case Why::kSandbox:
-      say_once(bit,
-               "What the host does in gaps was not looked at: the program has put on a seccomp filter, "
-               "which may end a process for a system call that it does not know.");
+      say_once(
+          bit,
+          "What the host does in gaps was not looked at: the program has put on a seccomp filter, "
+          "which may end a process for a system call that it does not know.");
       break;
     case Why::kFailed:
       say_once(bit,
@@ -472,8 +473,7 @@ void recording_ended() noexcept {
                "started.");
       break;
     case Why::kNotTried:
-    case Why::kRuns:
-      break;
+    case Why::kRuns: break;
   }
   if (g_blind.load(std::memory_order_relaxed)) {
     say_once(kSaidBlind,
@@ -509,12 +509,8 @@ void start(std::uint64_t now_ns) noexcept {
     }
     if (sampler != nullptr) {
       switch (start_hidden_thread(body, recording_file().descriptor())) {
-        case Started::kYes:
-          g_why.store(Why::kRuns, std::memory_order_relaxed);
-          return;
-        case Started::kStillRuns:
-          why = Why::kNotTried;
-          break;
+        case Started::kYes: g_why.store(Why::kRuns, std::memory_order_relaxed); return;
+        case Started::kStillRuns: why = Why::kNotTried; break;
         case Started::kUnsupported:
         case Started::kNoMemory:
         case Started::kRefused:

@@ -46,7 +46,7 @@ constinit std::atomic<std::uint32_t> g_births_owner{0};  // process id
 // What a process leaves in its own memory as it is forked, for the one that looks at it: there it
 // has the same address. It is there as long as the process runs no other program.
 struct ForkNote {
-  std::uint32_t id;            // of this process; 0: it was not forked
+  std::uint32_t id;  // of this process; 0: it was not forked
   std::uint32_t reserved;
   std::uint64_t ident;         // pthread_self()
   std::uint64_t python_state;  // of the thread that lives on; 0: Python was not known yet
@@ -97,8 +97,8 @@ std::uint8_t kind_of_command(const char* text, std::size_t size) noexcept {
 void expect_forks() noexcept {
   const auto self = static_cast<std::uint32_t>(getpid());
   if (g_births_owner.load(std::memory_order_relaxed) == self) return;
-  void* page = mmap(nullptr, sizeof(Births), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                    -1, 0);
+  void* page =
+      mmap(nullptr, sizeof(Births), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return;
   g_births.store(static_cast<Births*>(page), std::memory_order_release);
   g_births_owner.store(self, std::memory_order_relaxed);
@@ -108,8 +108,7 @@ void announce_fork() noexcept {
   const auto self = static_cast<std::uint32_t>(getpid());
   g_note = {self, 0, static_cast<std::uint64_t>(pthread_self()), 0};
   if (const python::Interpreter* python = python::ready_interpreter()) {
-    g_note.python_state =
-        reinterpret_cast<std::uintptr_t>(python::current_thread_state(*python));
+    g_note.python_state = reinterpret_cast<std::uintptr_t>(python::current_thread_state(*python));
   }
   if (Births* births = g_births.load(std::memory_order_relaxed)) {
     const std::uint32_t at = births->count.fetch_add(1, std::memory_order_relaxed);
@@ -263,8 +262,8 @@ void Workers::read_stack(const Tools& tools, Process& process) noexcept {
       const python::RemoteThread thread{python, state, note.ident, who};
       python::RemoteStack stack =
           python::walk_remote(memory, thread, tools.frames, tools.second, tools.max_frames);
-      process.python_stack = tools.codes->intern(definitions(), memory, thread, stack,
-                                                 tools.frames, tools.second, tools.max_frames);
+      process.python_stack = tools.codes->intern(definitions(), memory, thread, stack, tools.frames,
+                                                 tools.second, tools.max_frames);
       if (stack.torn) process.flags |= recording::kGapTorn;
     }
   }
@@ -282,8 +281,7 @@ bool Workers::look_at(const Tools& tools, Process& p, std::uint64_t now) noexcep
   const ProcessorUse use_before = p.use;
   const TaskState task_before = p.task;
   const bool unmoved = !first && use.known() && use == p.use && task.state != 'R' &&
-                       task.state == p.task.state &&
-                       p.call.state != SystemCall::State::kRuns;
+                       task.state == p.task.state && p.call.state != SystemCall::State::kRuns;
   if (unmoved) {
     p.flags |= recording::kGapUnmoved;
   } else {
@@ -293,8 +291,8 @@ bool Workers::look_at(const Tools& tools, Process& p, std::uint64_t now) noexcep
       p.call = parse_system_call(text_);
     }
     read_stack(tools, p);
-    const bool blocked = p.call.state == SystemCall::State::kInside ||
-                         p.call.state == SystemCall::State::kOutside;
+    const bool blocked =
+        p.call.state == SystemCall::State::kInside || p.call.state == SystemCall::State::kOutside;
     if (blocked && p.files.read(TaskFiles::kProcessor, again_, sizeof again_) != 0 &&
         parse_processor_use(again_) != use) {
       p.call = {SystemCall::State::kRuns};  // it ran between: what it was blocked in is over
@@ -326,7 +324,8 @@ bool Workers::look_at(const Tools& tools, Process& p, std::uint64_t now) noexcep
   if (!first) {
     r.run_ns = use.run_ns - use_before.run_ns;
     r.wait_ns = use.wait_ns - use_before.wait_ns;
-    r.process_run_ms = static_cast<std::uint32_t>((task.run_ticks - task_before.run_ticks) * kTickMs);
+    r.process_run_ms =
+        static_cast<std::uint32_t>((task.run_ticks - task_before.run_ticks) * kTickMs);
     r.storage_wait_ms =
         static_cast<std::uint32_t>((task.storage_ticks - task_before.storage_ticks) * kTickMs);
     r.major_faults = static_cast<std::uint32_t>(task.major_faults - task_before.major_faults);

@@ -59,8 +59,8 @@ class Workers {
   // Of /proc, the processes behind that one and up to that one; a search that has to end before
   // says where the next one goes on.
   struct Part {
-    std::uint32_t behind = 0;     // 0: from its begin
-    std::uint16_t left_out = 0;   // no room
+    std::uint32_t behind = 0;    // 0: from its begin
+    std::uint16_t left_out = 0;  // no room
   };
   void search(long list, std::uint32_t first, std::uint32_t last, Part& part, int most) noexcept;
   // False: there is no room. `born`: by the page.
@@ -72,10 +72,10 @@ class Workers {
   void read_stack(const Tools& tools, Process& process) noexcept;
 
   Process processes_[kMaxProcesses];
-  int next_ = 0;                    // whose turn it is
-  bool swept_ = false;              // those that have ended were dropped, in this look
-  std::uint32_t births_ = 0;        // so many entries of the page were looked at
-  Part later_, earlier_;            // processes made later than this one, and the others
+  int next_ = 0;              // whose turn it is
+  bool swept_ = false;        // those that have ended were dropped, in this look
+  std::uint32_t births_ = 0;  // so many entries of the page were looked at
+  Part later_, earlier_;      // processes made later than this one, and the others
   std::uint64_t next_search_ns_ = 0, next_earlier_ns_ = 0;
   std::uint64_t paid_until_ns_ = 0;  // the budget has had its share of silence until then
   std::int64_t budget_ns_ = 0;

@@ -14,9 +14,9 @@ constinit std::atomic<std::uint64_t> g_unplaced{0};
 
 // ---- which native frames run Python code -------------------------------------------------------
 
-// Their code: where versions tell no entry the eval function by its symbol, else what was seen to hold
-// entries (compilers take functions apart, and 3.14 has many that run frames). It stays loaded.
-// A slot without an end is free, or being filled.
+// Their code: where versions tell no entry the eval function by its symbol, else what was seen to
+// hold entries (compilers take functions apart, and 3.14 has many that run frames). It stays
+// loaded. A slot without an end is free, or being filled.
 struct Span {
   std::atomic<std::uintptr_t> begin{0}, end{0};
 };
@@ -71,8 +71,8 @@ struct Plan {
   bool good = true;
 };
 
-// Writes stack.placed. `known`: so many native frames have nodes; goes down to those that keep them.
-// A node stands for all that is further out, Python frames too.
+// Writes stack.placed. `known`: so many native frames have nodes; goes down to those that keep
+// them. A node stands for all that is further out, Python frames too.
 class Placing {
  public:
   Placing(ThreadStack& stack, int& known) noexcept
@@ -93,10 +93,10 @@ class Placing {
     int behind = -1;
     for (; k >= 0; --k) {
       const python::Frame& f = python.frames[k];
-      const PlacedFrame* old = same_ && plan.count < stack_.placed_count &&
-                                       stack_.placed[plan.count].behind < known_
-                                   ? &stack_.placed[plan.count]
-                                   : nullptr;
+      const PlacedFrame* old =
+          same_ && plan.count < stack_.placed_count && stack_.placed[plan.count].behind < known_
+              ? &stack_.placed[plan.count]
+              : nullptr;
       if (old != nullptr && old->entry == f.entry && old->location == location_of(f)) {
         behind = old->behind;
         if (k == outermost) plan.first = stack_.first;
@@ -118,7 +118,8 @@ class Placing {
         }
         behind = found;
         const std::uintptr_t pc = instruction_of(frames_[found]);
-        if (!is_eval(pc)) [[unlikely]] learn_eval(pc);
+        if (!is_eval(pc)) [[unlikely]]
+          learn_eval(pc);
         if (is_root && k == outermost) plan.first = first_kept(python.chain.outermost_entry, found);
       }
       change(plan.count, behind);
@@ -166,8 +167,8 @@ class Placing {
     return 0;
   }
 
-  // The chain differs from the one before from the placed frame `index` on, which is (or was) behind
-  // this native frame.
+  // The chain differs from the one before from the placed frame `index` on, which is (or was)
+  // behind this native frame.
   void change(int index, int behind) noexcept {
     if (!same_) return;
     same_ = false;

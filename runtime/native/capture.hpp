@@ -21,12 +21,12 @@ namespace gpubusy::runtime::native {
 //
 // `python`: what capture_python_stack() has just found on this thread, nullptr or empty where there
 // is nothing. The frames that one eval call runs come right inside of that call's native frame. It
-// is found by its address on the stack; before 3.10, where frames do not tell it, each frame belongs
-// to one native frame of the function that runs them, if there are as many of these. Where that
-// cannot be told for sure the stack is native alone, and counted. Python frames further out than a
-// cut native stack are left out; those that a chain of more than kMaxStackFrames lost are missing
-// behind a Python frame flagged as cut. Where a greenlet runs, the native frames outside of its
-// first Python function may be those of another one that has moved on: the stack is cut there.
+// is found by its address on the stack; before 3.10, where frames do not tell it, each frame
+// belongs to one native frame of the function that runs them, if there are as many of these. Where
+// that cannot be told for sure the stack is native alone, and counted. Python frames further out
+// than a cut native stack are left out; those that a chain of more than kMaxStackFrames lost are
+// missing behind a Python frame flagged as cut. Where a greenlet runs, the native frames outside of
+// its first Python function may be those of another one that has moved on: the stack is cut there.
 //
 // `stack` belongs to the calling thread. Afterwards its frames() tell where on the stack each frame
 // begins: a frame's own words lie between its `sp` and that of the next one outwards.

@@ -138,7 +138,9 @@ bool evaluate(Bytes code, std::uintptr_t pc, bool with_cfa, Term& result) noexce
     stack[depth++] = term;
     return true;
   };
-  const auto push_number = [&](std::int64_t n) noexcept { return push({Term::kNumber, false, n, 0}); };
+  const auto push_number = [&](std::int64_t n) noexcept {
+    return push({Term::kNumber, false, n, 0});
+  };
   while (code.more()) {
     const auto op = code.take<std::uint8_t>();
     bool good = true;
@@ -250,9 +252,7 @@ struct Row {
   Bytes cfa_expression{0, 0};
   Place fp, pc;
 
-  Place* place(std::uint64_t reg) noexcept {
-    return reg == kFp ? &fp : reg == kPc ? &pc : nullptr;
-  }
+  Place* place(std::uint64_t reg) noexcept { return reg == kFp ? &fp : reg == kPc ? &pc : nullptr; }
 };
 
 struct Cie {
@@ -341,7 +341,8 @@ bool run(Bytes code, const Cie& cie, std::uintptr_t location, std::uintptr_t pc,
           case 0x10: at_expression(code.uleb()); break;
           case 0x11: {  // offset_extended_sf
             const std::uint64_t reg = code.uleb();
-            set(reg, Place::kAtCfa, times(static_cast<std::uint64_t>(code.sleb()), cie.data_factor));
+            set(reg, Place::kAtCfa,
+                times(static_cast<std::uint64_t>(code.sleb()), cie.data_factor));
             break;
           }
           case 0x12: {  // def_cfa_sf

@@ -29,7 +29,7 @@ void walk_plainly(int (*step)(dl_phdr_info*, std::size_t, void*), void* data) {
 }
 constinit ObjectSource g_source{nullptr, walk_plainly};
 
-constinit std::atomic<int> g_readers{0};     // inside tables that only before_unloading() keeps
+constinit std::atomic<int> g_readers{0};  // inside tables that only before_unloading() keeps
 // Those of a thread that no signal handler interrupts: they always come out again.
 constinit std::atomic<int> g_sure_readers{0};
 constinit thread_local bool t_is_sure = false;
@@ -213,14 +213,14 @@ Entry* map_table() noexcept {
   Rule rule;
   if (!may_be_code(pc)) return rule;
   g_misses.fetch_add(1, std::memory_order_relaxed);
-  const Reach reach = read_tables(
-      pc, {[](const Image& image, std::uintptr_t at, void* result) {
-             *static_cast<Rule*>(result) = find_rule(image, at);
-           },
-           &rule});
+  const Reach reach = read_tables(pc, {[](const Image& image, std::uintptr_t at, void* result) {
+                                         *static_cast<Rule*>(result) = find_rule(image, at);
+                                       },
+                                       &rule});
   if (reach == Reach::kUnloading) rule.type = RuleType::kUnread;
   // While something is being unloaded, what was read may be void by the time it is kept.
-  if (reach == Reach::kObject && table != nullptr && g_unloading.load(std::memory_order_acquire) == 0) {
+  if (reach == Reach::kObject && table != nullptr &&
+      g_unloading.load(std::memory_order_acquire) == 0) {
     keep(table, generation, pc, rule);
   }
   return rule;
@@ -248,8 +248,8 @@ bool finds_objects_without_lock() noexcept { return g_source.find_object != null
 
 namespace {
 
-// Those that do not come out in time were left by a longjmp out of a signal handler, most likely: not
-// waited for again.
+// Those that do not come out in time were left by a longjmp out of a signal handler, most likely:
+// not waited for again.
 void wait_for(std::atomic<int>& readers, std::uint64_t patience_ns) noexcept {
   if (readers.load(std::memory_order_seq_cst) == 0) return;
   const std::uint64_t end = now_ns() + patience_ns;

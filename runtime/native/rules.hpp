@@ -5,8 +5,8 @@
 // unmapped meanwhile: dlclose() waits for readers (a few µs, bounded), and while it runs no other
 // thread reads. Unloading makes all known rules void. Memory: 1 MiB, mapped at the first use.
 //
-// With _dl_find_object nothing here takes a lock, and signal handlers may come at any time; without,
-// and for objects whose first page is not their ELF header, unknown rules are read inside
+// With _dl_find_object nothing here takes a lock, and signal handlers may come at any time;
+// without, and for objects whose first page is not their ELF header, unknown rules are read inside
 // dl_iterate_phdr, which takes libc's. Thread-safe. Reading an unknown rule may touch pages of a
 // library for the first time. errno may change.
 #pragma once
@@ -44,8 +44,8 @@ void set_object_source(const ObjectSource& source) noexcept;
 // Whether unknown rules are read without libc's lock (but for odd objects).
 bool finds_objects_without_lock() noexcept;
 
-// Round each dlclose(), in its thread: the first returns when no thread is inside an object's tables
-// any more, or after 10 ms; 1 s for a thread that has called read_surely().
+// Round each dlclose(), in its thread: the first returns when no thread is inside an object's
+// tables any more, or after 10 ms; 1 s for a thread that has called read_surely().
 void before_unloading() noexcept;
 // The calling thread leaves no tables by a longjmp: it runs no signal handlers.
 void read_surely() noexcept;
@@ -54,8 +54,8 @@ void after_unloading(bool unloaded) noexcept;
 // In the child of a fork, where this is the only thread.
 void rules_after_fork() noexcept;
 
-// Of the function at pc, read from its object's tables at each call (some 1 µs); empty where there is
-// none, and while another thread unloads a library.
+// Of the function at pc, read from its object's tables at each call (some 1 µs); empty where there
+// is none, and while another thread unloads a library.
 CodeSpan span_of(std::uintptr_t pc) noexcept;
 
 struct RuleCounts {

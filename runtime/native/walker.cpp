@@ -124,12 +124,8 @@ template <class Memory>
   std::uintptr_t cfa = 0;
   fp_slot = Frame::kUnchanged;
   switch (rule.type) {
-    case RuleType::kFromSp:
-      cfa = r.sp + offset;
-      break;
-    case RuleType::kFromFp:
-      cfa = r.fp + offset;
-      break;
+    case RuleType::kFromSp: cfa = r.sp + offset; break;
+    case RuleType::kFromFp: cfa = r.fp + offset; break;
     case RuleType::kLoadedFromSp:
     case RuleType::kLoadedFromFp:
       fp_slot = Frame::kComputed;
@@ -149,12 +145,9 @@ template <class Memory>
       r.sp = cfa;
       return Step::kInterrupted;
     }
-    case RuleType::kOutermost:
-      return Step::kOutermost;
-    case RuleType::kUnread:
-      return Step::kUnread;
-    default:
-      return Step::kNoRule;
+    case RuleType::kOutermost: return Step::kOutermost;
+    case RuleType::kUnread: return Step::kUnread;
+    default: return Step::kNoRule;
   }
   if (cfa <= r.sp || cfa % kWord != 0 || !memory.read(cfa - kWord, r.pc)) [[unlikely]] {
     return Step::kOutOfBounds;

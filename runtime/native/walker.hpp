@@ -98,8 +98,8 @@ class ThreadStack {
 
   // The nodes are those of this epoch (stack_table); another one voids them.
   std::uint32_t node_epoch = 0;
-  // Which Python frames are between those with a node, outermost first, and where the chain of nodes
-  // begins: frames further out have none.
+  // Which Python frames are between those with a node, outermost first, and where the chain of
+  // nodes begins: frames further out have none.
   static constexpr int kMaxPlaced = 256;
   PlacedFrame placed[kMaxPlaced];
   int placed_count = 0;

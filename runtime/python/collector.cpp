@@ -4,9 +4,9 @@
 namespace gpubusy::runtime::python {
 namespace {
 
-// struct _gc_runtime_state, 3.8–3.13: three generations of 24 bytes, a pointer to the first of them,
-// the permanent generation, three statistics of three words, `collecting`, and the lists `garbage`
-// and `callbacks`. A word that points to itself like that is nowhere else.
+// struct _gc_runtime_state, 3.8–3.13: three generations of 24 bytes, a pointer to the first of
+// them, the permanent generation, three statistics of three words, `collecting`, and the lists
+// `garbage` and `callbacks`. A word that points to itself like that is nowhere else.
 constexpr int kGenerations = 3, kGenerationBytes = 24, kStatisticsBytes = 24;
 constexpr int kToGenerations = kGenerations * kGenerationBytes;
 constexpr int kToCollecting = 8 + kGenerationBytes + kGenerations * kStatisticsBytes;
@@ -17,7 +17,8 @@ constexpr int kToGarbage = kToCollecting + 8, kToCallbacks = kToGarbage + 8;
 constexpr std::uint64_t kInterval = 5000;
 constexpr int kHolder = 8, kLocked = 16;
 
-// What is searched: the structs stand in the first part of the interpreter's state or of _PyRuntime.
+// What is searched: the structs stand in the first part of the interpreter's state or of
+// _PyRuntime.
 constexpr std::size_t kSearched = 256 * 1024;
 constexpr std::size_t kLine = 512;
 
@@ -30,8 +31,8 @@ int int_at(RemoteMemory& memory, std::uintptr_t address) noexcept {
 }
 
 bool is_of_type(RemoteMemory& memory, std::uintptr_t object, const void* type) noexcept {
-  return object != 0 && pointer_at(memory, object + kObjectType) ==
-                            reinterpret_cast<std::uintptr_t>(type);
+  return object != 0 &&
+         pointer_at(memory, object + kObjectType) == reinterpret_cast<std::uintptr_t>(type);
 }
 
 bool is_flag(int value) noexcept { return value == 0 || value == 1; }
@@ -69,8 +70,8 @@ CollectorPlaces find_collector(const Interpreter& python, RemoteMemory& memory,
     return places;
   }
   memory.look_into(0);
-  const auto interpreter = pointer_at(
-      memory, reinterpret_cast<std::uintptr_t>(thread_state) + kThreadInterpreter);
+  const auto interpreter =
+      pointer_at(memory, reinterpret_cast<std::uintptr_t>(thread_state) + kThreadInterpreter);
   if (interpreter == 0 || memory.failed() ||
       (python.main_interpreter != nullptr &&
        python.main_interpreter() != reinterpret_cast<const void*>(interpreter))) {
@@ -83,7 +84,8 @@ CollectorPlaces find_collector(const Interpreter& python, RemoteMemory& memory,
     each_word(memory, from, [&](std::uintptr_t at, std::uintptr_t word) noexcept {
       // A candidate's pointers may lead nowhere: that is no end of the search.
       if (places.collecting == 0 && word == at - kToGenerations) {
-        if (is_collection_state(memory, at, python.list_type)) places.collecting = at + kToCollecting;
+        if (is_collection_state(memory, at, python.list_type))
+          places.collecting = at + kToCollecting;
         memory.forget();
       } else if (places.gil == 0 && word == kInterval) {
         if (is_gil(memory, at, interpreter)) places.gil = at;

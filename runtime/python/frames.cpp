@@ -327,7 +327,8 @@ State probe_slow() noexcept {
 
 Support probe() noexcept {
   State state = g_state.load(std::memory_order_acquire);
-  if (state == State::kNoInterpreter) [[unlikely]] state = probe_slow();
+  if (state == State::kNoInterpreter) [[unlikely]]
+    state = probe_slow();
   return {state, g_minor.load(std::memory_order_relaxed), text_of(state)};
 }
 
@@ -337,7 +338,8 @@ const Interpreter* ready_interpreter() noexcept {
 
 const Interpreter* ready_interpreter_or_probe() noexcept {
   const State state = g_state.load(std::memory_order_acquire);
-  if (state == State::kReady) [[likely]] return &g_python;
+  if (state == State::kReady) [[likely]]
+    return &g_python;
   if (state != State::kNoInterpreter) return nullptr;
   // A program without Python must not pay the look-up of symbols at each call.
   const unsigned n = g_asked.fetch_add(1, std::memory_order_relaxed);

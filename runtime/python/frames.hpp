@@ -11,9 +11,9 @@
 namespace gpubusy::runtime::python {
 
 enum class State : std::uint8_t {
-  kNoInterpreter,    // none (yet), or no thread with Python frames has asked yet
+  kNoInterpreter,  // none (yet), or no thread with Python frames has asked yet
   kReady,
-  kUnknownVersion,   // this and the following are final: native stacks only
+  kUnknownVersion,  // this and the following are final: native stacks only
   kFreeThreaded,
   kSelfCheckFailed,
 };
@@ -30,17 +30,17 @@ struct Support {
 Support probe() noexcept;
 
 struct Frame {
-  const void* code;    // PyCodeObject
-  const void* frame;   // PyFrameObject (3.8–3.10) or _PyInterpreterFrame
-  std::int32_t offset;  // of the current instruction, in bytes from the code's start
+  const void* code;       // PyCodeObject
+  const void* frame;      // PyFrameObject (3.8–3.10) or _PyInterpreterFrame
+  std::int32_t offset;    // of the current instruction, in bytes from the code's start
   std::uint32_t code_id;  // for whoever numbers codes
-  std::uintptr_t entry;  // set on the outermost frame of an eval call: an address inside the C
-                         // frame of that call (3.10+, else 0)
+  std::uintptr_t entry;   // set on the outermost frame of an eval call: an address inside the C
+                          // frame of that call (3.10+, else 0)
 };
 
 struct Chain {
-  bool cut = false;  // there were more frames
-  int total = 0;     // how many, 0: more than one cares to count
+  bool cut = false;                    // there were more frames
+  int total = 0;                       // how many, 0: more than one cares to count
   std::uintptr_t outermost_entry = 0;  // of all eval calls, also of those without a frame to show
 };
 

@@ -4,8 +4,8 @@
 //
 // Offsets are bytes, for 64-bit release builds with the GIL. 3.8 to 3.13 were printed by programs
 // compiled against each version's own headers (a minor version keeps them: extension modules depend
-// on it), 3.14 was read from its _Py_DebugOffsets. None of them is believed before the self-check in
-// frames.cpp has passed.
+// on it), 3.14 was read from its _Py_DebugOffsets. None of them is believed before the self-check
+// in frames.cpp has passed.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,7 @@ struct Layout {
   std::uint8_t thread_cframe = 0;
 };
 
+// clang-format off
 inline constexpr Layout kLayouts[] = {
     {8, FrameStyle::kFrameObject, false, 24, 0, 0, 24, 32, 104, 0, 0, 360,  //
      40, 104, 112, 112, 120, 0, 0, 0, 48, 72, 24},
@@ -54,16 +55,17 @@ inline constexpr Layout kLayouts[] = {
     {14, FrameStyle::kShimFrame, false, 72, 0, 0, 8, 0, 56, 74, 0, 80,  //
      68, 112, 120, 128, 136, 208, 92, 192, 40, 56, 32},
 };
+// clang-format on
 
 // The same in all of them.
 inline constexpr int kThreadInterpreter = 16;  // PyThreadState.interp
-inline constexpr int kObjectType = 8;      // PyObject.ob_type
-inline constexpr int kObjectSize = 16;     // PyVarObject.ob_size
-inline constexpr int kStringLength = 16;   // PyASCIIObject.length
-inline constexpr int kStringHash = 24;     // PyASCIIObject.hash
-inline constexpr int kStringState = 32;    // PyASCIIObject.state
-inline constexpr int kBytesData = 32;      // PyBytesObject.ob_sval
-inline constexpr int kCodeBytes = 48;      // PyCodeObject.co_code (3.8–3.10)
+inline constexpr int kObjectType = 8;          // PyObject.ob_type
+inline constexpr int kObjectSize = 16;         // PyVarObject.ob_size
+inline constexpr int kStringLength = 16;       // PyASCIIObject.length
+inline constexpr int kStringHash = 24;         // PyASCIIObject.hash
+inline constexpr int kStringState = 32;        // PyASCIIObject.state
+inline constexpr int kBytesData = 32;          // PyBytesObject.ob_sval
+inline constexpr int kCodeBytes = 48;          // PyCodeObject.co_code (3.8–3.10)
 inline constexpr std::uint8_t kOwnedByGenerator = 1;
 inline constexpr std::uint8_t kFirstShimOwner = 3;  // frames on the C stack, and sentinels (3.14)
 
@@ -109,12 +111,12 @@ struct Interpreter {
   const void* bytes_type;
   const void* tuple_type;
   const void* list_type;  // may be missing
-  int thread_ident;     // offset in PyThreadState of what pthread_self() gives; 0: not found
-  const void* runtime;  // _PyRuntime, in which the GIL's lock lies; nullptr: not found
+  int thread_ident;       // offset in PyThreadState of what pthread_self() gives; 0: not found
+  const void* runtime;    // _PyRuntime, in which the GIL's lock lies; nullptr: not found
 };
 
-// Whether a lock is the interpreter's own, as the GIL's: these lie in _PyRuntime, which has 170 kB in
-// 3.11 and less than this in any version.
+// Whether a lock is the interpreter's own, as the GIL's: these lie in _PyRuntime, which has 170 kB
+// in 3.11 and less than this in any version.
 inline bool lies_in_runtime(const Interpreter& python, std::uint64_t address) noexcept {
   constexpr std::uintptr_t kRuntimeBytes = 512 * 1024;
   return python.runtime != nullptr &&

@@ -57,7 +57,8 @@ constexpr std::int64_t kFileLength = sizeof kFile - 1;
 [[gnu::always_inline]] inline bool is_wrapper(const Layout& l, const char* code) noexcept {
   const auto* name = load<const char*>(code, l.name);
   const auto length = load<std::int64_t>(name, kStringLength);
-  if (length != kNameLength && length <= kResumedLength) [[likely]] return false;
+  if (length != kNameLength && length <= kResumedLength) [[likely]]
+    return false;
   const Text text = text_of(l, name);
   if (text.kind != 1) return false;
   const bool named = length == kNameLength ? equals_at(text, 0, kName, kNameLength)
@@ -82,7 +83,8 @@ struct Finder {
   const char* found = nullptr;
 
   [[gnu::always_inline]] Visit frame(const char* f, const char* code, std::int32_t) noexcept {
-    if (is_wrapper(layout, code)) [[unlikely]] found = f;
+    if (is_wrapper(layout, code)) [[unlikely]]
+      found = f;
     return --left > 0 ? Visit::kContinue : Visit::kStop;
   }
   void entry(std::uintptr_t) noexcept {}

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The Python frames of another thread of this process, or of a child that was forked from it, which
-// may run on meanwhile. All memory is read through the kernel, so that nothing faults; what was read
-// counts only if a second look finds the same. Private to runtime. One reader belongs to one thread. errno may change. No allocation.
+// may run on meanwhile. All memory is read through the kernel, so that nothing faults; what was
+// read counts only if a second look finds the same. Private to runtime. One reader belongs to one
+// thread. errno may change. No allocation.
 #pragma once
 
 #include <cstddef>

@@ -21,16 +21,11 @@ void add_unique(std::vector<GraphNode*>& nodes, const std::vector<GraphNode*>& m
 
 NodeType node_type(OpKind kind) {
   switch (kind) {
-    case OpKind::kKernel:
-      return NodeType::kKernel;
-    case OpKind::kCopy:
-      return NodeType::kCopy;
-    case OpKind::kMemset:
-      return NodeType::kMemset;
-    case OpKind::kHostFunction:
-      return NodeType::kHost;
-    case OpKind::kEmpty:
-      break;
+    case OpKind::kKernel: return NodeType::kKernel;
+    case OpKind::kCopy: return NodeType::kCopy;
+    case OpKind::kMemset: return NodeType::kMemset;
+    case OpKind::kHostFunction: return NodeType::kHost;
+    case OpKind::kEmpty: break;
   }
   return NodeType::kEmpty;
 }

@@ -37,11 +37,8 @@ void fill(std::byte* destination, std::uint32_t value, std::uint8_t element, std
 
 void Effect::run() const {
   switch (type) {
-    case Type::kNone:
-      return;
-    case Type::kCall:
-      function(argument);
-      return;
+    case Type::kNone: return;
+    case Type::kCall: function(argument); return;
     case Type::kFill:
       for (std::size_t row = 0; row < height * depth; ++row) {
         fill(destination + row / height * destination_slice + row % height * destination_pitch,

@@ -45,19 +45,15 @@ Descriptor* descriptor_of(cudnnBackendDescriptor_t handle) {
 
 std::size_t size_of(cudnnBackendAttributeType_t type) {
   switch (type) {
-    case CUDNN_TYPE_FRACTION:
-      return 16;
+    case CUDNN_TYPE_FRACTION: return 16;
     case CUDNN_TYPE_HANDLE:
     case CUDNN_TYPE_INT64:
     case CUDNN_TYPE_DOUBLE:
     case CUDNN_TYPE_VOID_PTR:
-    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
-      return 8;
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR: return 8;
     case CUDNN_TYPE_BOOLEAN:
-    case CUDNN_TYPE_CHAR:
-      return 1;
-    default:
-      return 4;
+    case CUDNN_TYPE_CHAR: return 1;
+    default: return 4;
   }
 }
 
@@ -154,11 +150,8 @@ GraphCost cost_of(const Content* graph) {
                         "sm90_xmma_wgrad_implicit_gemm_indexed_f32f32_tf32f32_f32_nhwckrsc_nhwc_"
                         "tilesize128x128x16_stage4_warpsize2x2x1_g1_tensor16x8x8_kernel_cudnn");
         break;
-      case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
-        add_product(cost, *operation);
-        break;
-      default:
-        break;
+      case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: add_product(cost, *operation); break;
+      default: break;
     }
     for (const auto& [name, attribute] : operation->attributes) {
       for (const auto& part : attribute.parts) {
@@ -236,18 +229,13 @@ SIM_CUDNN cudnnBackendGetAttribute(cudnnBackendDescriptor_t const handle,
       descriptor_of(configurations[0])->content->set_part(CUDNN_ATTR_ENGINECFG_ENGINE, engine);
       return CUDNN_STATUS_SUCCESS;
     }
-    case CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT:
-      return give<std::int64_t>(1, count, values);
+    case CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT: return give<std::int64_t>(1, count, values);
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
-    case CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE:
-      return give<std::int64_t>(1024, count, values);
+    case CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE: return give<std::int64_t>(1024, count, values);
     // Without this, cuDNN's frontend finds "no execution plans".
-    case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED:
-      return give<std::int32_t>(1024, count, values);
-    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
-      return give<std::int64_t>(0, count, values);
-    default:
-      break;
+    case CUDNN_ATTR_ENGINECFG_SHARED_MEMORY_USED: return give<std::int32_t>(1024, count, values);
+    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX: return give<std::int64_t>(0, count, values);
+    default: break;
   }
   const auto found = content.attributes.find(name);
   if (found == content.attributes.end()) {

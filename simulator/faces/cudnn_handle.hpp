@@ -17,19 +17,15 @@ namespace gpubusy::sim::cudnn {
 inline double element_bytes(cudnnDataType_t type) {
   switch (type) {
     case CUDNN_DATA_DOUBLE:
-    case CUDNN_DATA_INT64:
-      return 8;
+    case CUDNN_DATA_INT64: return 8;
     case CUDNN_DATA_HALF:
-    case CUDNN_DATA_BFLOAT16:
-      return 2;
+    case CUDNN_DATA_BFLOAT16: return 2;
     case CUDNN_DATA_INT8:
     case CUDNN_DATA_UINT8:
     case CUDNN_DATA_BOOLEAN:
     case CUDNN_DATA_FP8_E4M3:
-    case CUDNN_DATA_FP8_E5M2:
-      return 1;
-    default:
-      return 4;
+    case CUDNN_DATA_FP8_E5M2: return 1;
+    default: return 4;
   }
 }
 

@@ -145,8 +145,7 @@ bool Activity::was_enabled(const Operation& operation) const noexcept {
     // Peer copies come with the other copies: PyTorch enables nothing else for them.
     case CUPTI_ACTIVITY_KIND_MEMCPY2:
       return was_enabled(CUPTI_ACTIVITY_KIND_MEMCPY, operation.correlation);
-    default:
-      return false;
+    default: return false;
   }
 }
 

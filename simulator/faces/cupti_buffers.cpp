@@ -94,11 +94,8 @@ void Buffers::write(OnRequest on_request) {
   for (;;) {
     Buffer full;
     switch (fill(full)) {
-      case Step::kDone:
-        return;
-      case Step::kFull:
-        complete(full);
-        break;
+      case Step::kDone: return;
+      case Step::kFull: complete(full); break;
       case Step::kNeedsBuffer:
         if (!request(on_request)) return;
     }

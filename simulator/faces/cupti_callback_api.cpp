@@ -18,20 +18,13 @@ bool is_domain(CUpti_CallbackDomain domain) {
 
 bool is_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) {
   switch (domain) {
-    case CUPTI_CB_DOMAIN_DRIVER_API:
-      return callback_name(false, id) != nullptr;
-    case CUPTI_CB_DOMAIN_RUNTIME_API:
-      return callback_name(true, id) != nullptr;
-    case CUPTI_CB_DOMAIN_RESOURCE:
-      return id < CUPTI_CBID_RESOURCE_SIZE;
-    case CUPTI_CB_DOMAIN_SYNCHRONIZE:
-      return id < CUPTI_CBID_SYNCHRONIZE_SIZE;
-    case CUPTI_CB_DOMAIN_NVTX:
-      return id <= kMaxCallbackId;
-    case CUPTI_CB_DOMAIN_STATE:
-      return id < CUPTI_CBID_STATE_SIZE;
-    default:
-      return false;
+    case CUPTI_CB_DOMAIN_DRIVER_API: return callback_name(false, id) != nullptr;
+    case CUPTI_CB_DOMAIN_RUNTIME_API: return callback_name(true, id) != nullptr;
+    case CUPTI_CB_DOMAIN_RESOURCE: return id < CUPTI_CBID_RESOURCE_SIZE;
+    case CUPTI_CB_DOMAIN_SYNCHRONIZE: return id < CUPTI_CBID_SYNCHRONIZE_SIZE;
+    case CUPTI_CB_DOMAIN_NVTX: return id <= kMaxCallbackId;
+    case CUPTI_CB_DOMAIN_STATE: return id < CUPTI_CBID_STATE_SIZE;
+    default: return false;
   }
 }
 

@@ -15,16 +15,11 @@ constexpr std::uint16_t kRegistersPerThread = 32;
 
 std::uint8_t memory_kind(MemoryKind kind) {
   switch (kind) {
-    case MemoryKind::kPageable:
-      return CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
-    case MemoryKind::kPinned:
-      return CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
-    case MemoryKind::kDevice:
-      return CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-    case MemoryKind::kManaged:
-      return CUPTI_ACTIVITY_MEMORY_KIND_MANAGED;
-    case MemoryKind::kNone:
-      break;
+    case MemoryKind::kPageable: return CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
+    case MemoryKind::kPinned: return CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
+    case MemoryKind::kDevice: return CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    case MemoryKind::kManaged: return CUPTI_ACTIVITY_MEMORY_KIND_MANAGED;
+    case MemoryKind::kNone: break;
   }
   return CUPTI_ACTIVITY_MEMORY_KIND_UNKNOWN;
 }
@@ -192,15 +187,12 @@ bool is_peer_copy(const Operation& o) noexcept {
 
 CUpti_ActivityKind kind_of(const Operation& o) noexcept {
   switch (o.kind) {
-    case OpKind::kKernel:
-      return CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    case OpKind::kKernel: return CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
     case OpKind::kCopy:
       return is_peer_copy(o) ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY;
-    case OpKind::kMemset:
-      return CUPTI_ACTIVITY_KIND_MEMSET;
+    case OpKind::kMemset: return CUPTI_ACTIVITY_KIND_MEMSET;
     case OpKind::kHostFunction:
-    case OpKind::kEmpty:
-      break;
+    case OpKind::kEmpty: break;
   }
   return CUPTI_ACTIVITY_KIND_INVALID;
 }
@@ -234,27 +226,17 @@ Record make_record(const Unfinished& item, const Times& times, bool concurrent_k
 std::size_t record_size(std::uint32_t kind) noexcept {
   switch (kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
-    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-      return sizeof(CUpti_ActivityKernel10);
-    case CUPTI_ACTIVITY_KIND_MEMCPY:
-      return sizeof(CUpti_ActivityMemcpy6);
-    case CUPTI_ACTIVITY_KIND_MEMCPY2:
-      return sizeof(CUpti_ActivityMemcpyPtoP4);
-    case CUPTI_ACTIVITY_KIND_MEMSET:
-      return sizeof(CUpti_ActivityMemset4);
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return sizeof(CUpti_ActivityKernel10);
+    case CUPTI_ACTIVITY_KIND_MEMCPY: return sizeof(CUpti_ActivityMemcpy6);
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: return sizeof(CUpti_ActivityMemcpyPtoP4);
+    case CUPTI_ACTIVITY_KIND_MEMSET: return sizeof(CUpti_ActivityMemset4);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
-    case CUPTI_ACTIVITY_KIND_DRIVER:
-      return sizeof(CUpti_ActivityAPI);
-    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
-      return sizeof(CUpti_ActivityExternalCorrelation);
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-      return sizeof(CUpti_ActivitySynchronization2);
-    case CUPTI_ACTIVITY_KIND_CUDA_EVENT:
-      return sizeof(CUpti_ActivityCudaEvent2);
-    case CUPTI_ACTIVITY_KIND_OVERHEAD:
-      return sizeof(CUpti_ActivityOverhead3);
-    default:
-      return 0;
+    case CUPTI_ACTIVITY_KIND_DRIVER: return sizeof(CUpti_ActivityAPI);
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: return sizeof(CUpti_ActivityExternalCorrelation);
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return sizeof(CUpti_ActivitySynchronization2);
+    case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return sizeof(CUpti_ActivityCudaEvent2);
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: return sizeof(CUpti_ActivityOverhead3);
+    default: return 0;
   }
 }
 

@@ -244,8 +244,7 @@ SIM_CUPTI_V2(cuptiActivitySetAttribute_v2,
     case v2::kGraphTrace:
       if (const CUptiResult refused = take_value(flag, size, value)) return refused;
       return flag == 0 ? CUPTI_SUCCESS : CUPTI_ERROR_NOT_SUPPORTED;
-    case v2::kMultipleSubscriberState:
-      return CUPTI_ERROR_NOT_SUPPORTED;
+    case v2::kMultipleSubscriberState: return CUPTI_ERROR_NOT_SUPPORTED;
   }
   if (const CUptiResult refused = check(subscriber)) return refused;
   Activity& own = *subscriber->activity;
@@ -286,24 +285,21 @@ SIM_CUPTI_V2(cuptiActivityGetAttribute_v2,
   if (size == nullptr || value == nullptr) return CUPTI_ERROR_INVALID_PARAMETER;
   switch (static_cast<int>(attribute)) {
     case v2::kHardwareEvents:
-    case v2::kGraphTrace:
-      return put_value(std::uint8_t{0}, size, value);
+    case v2::kGraphTrace: return put_value(std::uint8_t{0}, size, value);
     case v2::kMultipleSubscriberState:
       return put_value(static_cast<std::uint8_t>(subscribers().state()), size, value);
   }
   if (const CUptiResult refused = check(subscriber)) return refused;
   const Activity& own = *subscriber->activity;
   switch (static_cast<int>(attribute)) {
-    case v2::kUserDefinedRecords:
-      return put_value(std::uint8_t{0}, size, value);
+    case v2::kUserDefinedRecords: return put_value(std::uint8_t{0}, size, value);
     case v2::kLatencyTimestamps:
       return put_value(static_cast<std::uint8_t>(own.has_latency_timestamps()), size, value);
     case v2::kThreadIdType:
       return put_value(own.has_system_thread_ids() ? CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
                                                    : CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT,
                        size, value);
-    case v2::kTimestampCallback:
-      return put_value(own.client_clock(), size, value);
+    case v2::kTimestampCallback: return put_value(own.client_clock(), size, value);
   }
   Attributes& kept = static_cast<int>(attribute) < kCommonAttributes ? common_attributes()
                                                                      : subscriber->attributes;

@@ -307,17 +307,10 @@ SIM_DRIVER(cuCtxGetLimit, (std::size_t * value, CUlimit limit), (value, limit)) 
   SIM_POINTER_OR_RETURN(value);
   SIM_CONTEXT_OR_RETURN();
   switch (limit) {
-    case CU_LIMIT_STACK_SIZE:
-      *value = 1024;
-      break;
-    case CU_LIMIT_PRINTF_FIFO_SIZE:
-      *value = 1 << 20;
-      break;
-    case CU_LIMIT_MALLOC_HEAP_SIZE:
-      *value = 8 << 20;
-      break;
-    default:
-      *value = 0;
+    case CU_LIMIT_STACK_SIZE: *value = 1024; break;
+    case CU_LIMIT_PRINTF_FIFO_SIZE: *value = 1 << 20; break;
+    case CU_LIMIT_MALLOC_HEAP_SIZE: *value = 8 << 20; break;
+    default: *value = 0;
   }
   return CUDA_SUCCESS;
 }

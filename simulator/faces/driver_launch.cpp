@@ -34,21 +34,12 @@ int find_kernel(Handle* handle, ModuleHandle module, const char* name) {
 int get_attribute(const Kernel& kernel, CUfunction_attribute attribute, int* value) {
   SIM_POINTER_OR_RETURN(value);
   switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = 1024;
-      break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      *value = 32;
-      break;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 32; break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      *value = 90;
-      break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      *value = kernel.max_dynamic_shared;
-      break;
-    default:
-      *value = 0;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *value = 90; break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = kernel.max_dynamic_shared; break;
+    default: *value = 0;
   }
   return CUDA_SUCCESS;
 }

@@ -290,12 +290,8 @@ bool pointer_attribute(CUpointer_attribute attribute, CUdeviceptr address, void*
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       *static_cast<void**>(value) = reinterpret_cast<void*>(a.base);
       return known;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      *static_cast<std::size_t*>(value) = a.size;
-      return known;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      *static_cast<int*>(value) = known;
-      return known;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<std::size_t*>(value) = a.size; return known;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *static_cast<int*>(value) = known; return known;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -308,8 +304,7 @@ bool pointer_attribute(CUpointer_attribute attribute, CUdeviceptr address, void*
       *static_cast<void**>(value) =
           known && a.is_pooled ? &simulation().devices[a.device]->default_pool : nullptr;
       return known;
-    default:
-      return false;
+    default: return false;
   }
 }
 

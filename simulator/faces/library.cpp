@@ -25,8 +25,7 @@ TypeInfo type_info(int type) {
     case CUDA_C_64F:
       return {16, 1.0 / 8, 4,
               "void cutlass::Kernel2<cutlass_80_tensorop_z884gemm_64x64_16x3_nn_align1>"};
-    case CUDA_C_32F:
-      return {8, 1.0 / 2, 4, "ampere_cgemm_64x64_nn"};
+    case CUDA_C_32F: return {8, 1.0 / 2, 4, "ampere_cgemm_64x64_nn"};
     case CUDA_R_16F:
       return {2, 1, 1,
               "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64_"
@@ -35,8 +34,7 @@ TypeInfo type_info(int type) {
       return {2, 1, 1,
               "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_"
               "warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"};
-    case CUDA_R_8I:
-      return {1, 2, 1, "sm90_xmma_gemm_i8i32_i8i32_i32_tn_n_tilesize128x128x128"};
+    case CUDA_R_8I: return {1, 2, 1, "sm90_xmma_gemm_i8i32_i8i32_i32_tn_n_tilesize128x128x128"};
     case CUDA_R_8F_E4M3:
     case CUDA_R_8F_E5M2:
       return {1, 2, 1, "sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128"};

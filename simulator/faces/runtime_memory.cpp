@@ -14,14 +14,10 @@ bool is_device_memory(const void* pointer) { return simulation().memory.find(poi
 bool fits(cudaMemcpyKind kind, const void* destination, const void* source) {
   switch (kind) {
     case cudaMemcpyHostToHost:
-    case cudaMemcpyDefault:
-      return true;
-    case cudaMemcpyHostToDevice:
-      return is_device_memory(destination);
-    case cudaMemcpyDeviceToHost:
-      return is_device_memory(source);
-    case cudaMemcpyDeviceToDevice:
-      return is_device_memory(destination) && is_device_memory(source);
+    case cudaMemcpyDefault: return true;
+    case cudaMemcpyHostToDevice: return is_device_memory(destination);
+    case cudaMemcpyDeviceToHost: return is_device_memory(source);
+    case cudaMemcpyDeviceToDevice: return is_device_memory(destination) && is_device_memory(source);
   }
   return false;
 }
@@ -34,14 +30,11 @@ Result copy(const DriverTable& driver, void* destination, const void* source, si
   }
   if (!fits(kind, destination, source)) return cudaErrorInvalidValue;
   switch (kind) {
-    case cudaMemcpyHostToDevice:
-      return driver.cuMemcpyHtoD(address(destination), source, bytes);
-    case cudaMemcpyDeviceToHost:
-      return driver.cuMemcpyDtoH(destination, address(source), bytes);
+    case cudaMemcpyHostToDevice: return driver.cuMemcpyHtoD(address(destination), source, bytes);
+    case cudaMemcpyDeviceToHost: return driver.cuMemcpyDtoH(destination, address(source), bytes);
     case cudaMemcpyDeviceToDevice:
       return driver.cuMemcpyDtoD(address(destination), address(source), bytes);
-    default:
-      return driver.cuMemcpy(address(destination), address(source), bytes);
+    default: return driver.cuMemcpy(address(destination), address(source), bytes);
   }
 }
 
@@ -59,8 +52,7 @@ Result copy_async(const DriverTable& driver, void* destination, const void* sour
       return driver.cuMemcpyDtoHAsync(destination, address(source), bytes, stream);
     case cudaMemcpyDeviceToDevice:
       return driver.cuMemcpyDtoDAsync(address(destination), address(source), bytes, stream);
-    default:
-      return driver.cuMemcpyAsync(address(destination), address(source), bytes, stream);
+    default: return driver.cuMemcpyAsync(address(destination), address(source), bytes, stream);
   }
 }
 
@@ -268,15 +260,9 @@ SIM_RUNTIME(cudaPointerGetAttributes, (cudaPointerAttributes * attributes, const
   *attributes = {};
   auto* own = const_cast<void*>(pointer);
   switch (allocation.kind) {
-    case MemoryKind::kDevice:
-      attributes->type = cudaMemoryTypeDevice;
-      break;
-    case MemoryKind::kManaged:
-      attributes->type = cudaMemoryTypeManaged;
-      break;
-    case MemoryKind::kPinned:
-      attributes->type = cudaMemoryTypeHost;
-      break;
+    case MemoryKind::kDevice: attributes->type = cudaMemoryTypeDevice; break;
+    case MemoryKind::kManaged: attributes->type = cudaMemoryTypeManaged; break;
+    case MemoryKind::kPinned: attributes->type = cudaMemoryTypeHost; break;
     default:
       attributes->type = cudaMemoryTypeUnregistered;
       attributes->device = cudaInvalidDeviceId;

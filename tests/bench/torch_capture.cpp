@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Preloaded into a training loop by torch_stacks.py: at each kernel launch takes the stack in one of
-// several ways, in blocks of launches that take turns, and times it. At the end of the process writes
-// the times (ns, with the timer's own) to the file that GPUBUSY_BENCH_CAPTURE names.
+// Preloaded into a training loop by torch_stacks.py: at each kernel launch takes the stack in one
+// of several ways, in blocks of launches that take turns, and times it. At the end of the process
+// writes the times (ns, with the timer's own) to the file that GPUBUSY_BENCH_CAPTURE names.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <pthread.h>
@@ -45,7 +45,8 @@ void write_results() {
   std::FILE* out = path == nullptr ? nullptr : std::fopen(path, "w");
   if (out == nullptr) return;
   pthread_mutex_lock(&g_lock);
-  std::fprintf(out, "{\"launches\": %ld, \"stacks\": %llu, \"native_frames\": %llu, "
+  std::fprintf(out,
+               "{\"launches\": %ld, \"stacks\": %llu, \"native_frames\": %llu, "
                "\"python_frames\": %llu, \"differ\": %llu, \"cut\": %llu, \"unplaced\": %llu",
                g_launches, static_cast<unsigned long long>(g_stacks),
                static_cast<unsigned long long>(g_native_frames),

@@ -52,9 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::byte> bytes(size - 1);
   if (size > 1) std::memcpy(bytes.data(), data + 1, size - 1);
   switch (data[0] % 4) {
-    case 0:
-      read_object(std::move(bytes));
-      break;
+    case 0: read_object(std::move(bytes)); break;
     case 1: {  // sections at the very place behind the header
       Elf64_Ehdr header{};
       std::memcpy(header.e_ident, ELFMAG, SELFMAG);
@@ -69,9 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       read_object(std::move(whole));
       break;
     }
-    case 2:
-      read_names({text, size - 1});
-      break;
+    case 2: read_names({text, size - 1}); break;
     default: {
       std::string lines = "gpubusy symbols 1\nrecording 0 0\nmodule 00 /a\n";
       lines.append(text, size - 1);

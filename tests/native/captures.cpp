@@ -91,7 +91,8 @@ TEST_F(Captures, NodesAreTheFrames) {
 }
 
 TEST_F(Captures, CutStacksAreFlagged) {
-  const std::uint32_t node = deeper(native::kMaxFrames + 50, *this, [](Captures& t) { return t.capture(); });
+  const std::uint32_t node =
+      deeper(native::kMaxFrames + 50, *this, [](Captures& t) { return t.capture(); });
   EXPECT_EQ(sink.locations(node).size(), std::size_t{native::kMaxFrames});
   EXPECT_EQ(sink.outermost(node).flags, 1);
   const std::uint32_t shorter = deeper(10, *this, [](Captures& t) { return t.capture(); });

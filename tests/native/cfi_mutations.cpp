@@ -122,35 +122,19 @@ int main(int count, char** arguments) {
         auto* place = reinterpret_cast<unsigned char*>(address);
         undo.push_back({place, *place});
         switch (random() % 4) {
-          case 0:
-            *place = static_cast<unsigned char>(random());
-            break;
-          case 1:
-            *place ^= static_cast<unsigned char>(1u << random() % 8);
-            break;
-          case 2:
-            *place = 0xff;
-            break;
-          default:
-            *place = random() % 2 == 0 ? 0x80 : 0;
-            break;
+          case 0: *place = static_cast<unsigned char>(random()); break;
+          case 1: *place ^= static_cast<unsigned char>(1u << random() % 8); break;
+          case 2: *place = 0xff; break;
+          default: *place = random() % 2 == 0 ? 0x80 : 0; break;
         }
       };
       for (std::uint64_t i = 0; i <= random() % 4; ++i) {
         switch (random() % 8) {
-          case 0:
-            spoil(image.header + random() % 12);
-            break;
-          case 1:
-            spoil(image.header + 12 + 8 * index + random() % 8);
-            break;
+          case 0: spoil(image.header + random() % 12); break;
+          case 1: spoil(image.header + 12 + 8 * index + random() % 8); break;
           case 2:
-          case 3:
-            spoil(cie + random() % 28);
-            break;
-          default:
-            spoil(fde + random() % 48);
-            break;
+          case 3: spoil(cie + random() % 28); break;
+          default: spoil(fde + random() % 48); break;
         }
       }
       // Sometimes less of it is there.

@@ -58,8 +58,8 @@ inline Walked result_of(native::ThreadStack& stack, native::End end) {
   return result_of(stack, end);
 }
 
-// glibc's; the first is in the caller, at another place than ours. It crashes where the stack goes on
-// into a greenlet that is no more: `limit` tells how many frames are good.
+// glibc's; the first is in the caller, at another place than ours. It crashes where the stack goes
+// on into a greenlet that is no more: `limit` tells how many frames are good.
 [[gnu::noinline]] inline std::vector<std::uintptr_t> glibc_here(int limit = 1023) {
   void* frames[1024];
   const int n = backtrace(frames, limit + 1);

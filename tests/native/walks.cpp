@@ -18,8 +18,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -615,14 +615,10 @@ TEST_P(Walks, RandomStacksEnd) {
   const auto random_pc = [&] { return code[random() % 5] + random() % 8192; };
   const auto random_word = [&]() -> std::uintptr_t {
     switch (random() % 5) {
-      case 0:
-        return random();
-      case 1:
-        return low + random() % kSize;
-      case 2:
-        return low + random() % kSize / 8 * 8;
-      default:
-        return random_pc();
+      case 0: return random();
+      case 1: return low + random() % kSize;
+      case 2: return low + random() % kSize / 8 * 8;
+      default: return random_pc();
     }
   };
   native::ThreadStack& stack = thread_stack();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that has a profiler of its own, by CUPTI's activity API. Does what its argument says and
-// prints, for each session of its profiler, what it got:
+// A program that has a profiler of its own, by CUPTI's activity API. Does what its argument says
+// and prints, for each session of its profiler, what it got:
 //   l  10 launches and a copy, then waits for them      L  the same without waiting
 //   r  registers its buffers            t  registers a clock of its own (microseconds)
 //   s  session: enables kernels and copies              e  ends it: disables, flushes, prints
@@ -104,7 +104,8 @@ void no_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
 
 int main(int argc, char** argv) {
   const char* script = argc > 1 ? argv[1] : "lrslel";
-  // Before the first CUDA call: exit handlers run in reverse order, so this one behind a tool's own.
+  // Before the first CUDA call: exit handlers run in reverse order, so this one behind a tool's
+  // own.
   if (std::strchr(script, 'x') != nullptr) std::atexit(session_at_exit);
   void *device = nullptr, *host = nullptr;
   cudaMalloc(&device, 4096);

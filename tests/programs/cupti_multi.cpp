@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program whose profiler has a subscriber of its own that allows others (CUPTI 13.3 and later). Does
-// what its argument says:
+// A program whose profiler has a subscriber of its own that allows others (CUPTI 13.3 and later).
+// Does what its argument says:
 //   S  subscribes, registers buffers   U  unsubscribes
 //   s  enables kernels and copies      e  disables, flushes, prints what it got
 //   l  10 launches and a copy, then waits for them

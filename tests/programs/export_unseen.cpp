@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// export_unseen [subreaper]: ends a window without the launcher and looks for traces of the exporter in its own life: children,
-// SIGCHLD, the signal mask, a pipe that somebody keeps open. Prints what it saw.
+// export_unseen [subreaper]: ends a window without the launcher and looks for traces of the
+// exporter in its own life: children, SIGCHLD, the signal mask, a pipe that somebody keeps open.
+// Prints what it saw.
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>

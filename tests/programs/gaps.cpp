@@ -96,8 +96,8 @@ int descriptors() {
   return 0;
 }
 
-// A pipe that the program closes right behind the launch that starts the helper is closed, although the
-// helper does not get a processor for long.
+// A pipe that the program closes right behind the launch that starts the helper is closed, although
+// the helper does not get a processor for long.
 void* spin(void*) {
   while (!g_stop.load()) {
   }
@@ -354,7 +354,8 @@ int sandboxed() {
   };
   const sock_fprog filter{std::size(code), code};
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0) return 1;
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0)
+    return 1;
   run();
   std::puts("end");
   g_stop = true;

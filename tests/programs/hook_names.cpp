@@ -14,8 +14,8 @@ int main() {
 #define HOOK(variants, symbol, ...) ROW_##variants(symbol)
 #define LAUNCH(variants, symbol, ...) ROW_##variants(symbol)
 #define OWN(symbol, category) EACH(symbol)
-#include "preload/hooks/cuda_runtime.def"
 #include "preload/hooks/cuda_driver.def"
+#include "preload/hooks/cuda_runtime.def"
 #include "preload/hooks/cupti.def"
 #define LIBRARY(library, symbol, ...) EACH(symbol)
 #include "preload/hooks/libraries.def"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Leaves a hook in every way but a return: exception, longjmp, thread cancellation. Afterwards calls
-// must still be intercepted: prints "alive <live exception objects> <caught> <cancelled>".
+// Leaves a hook in every way but a return: exception, longjmp, thread cancellation. Afterwards
+// calls must still be intercepted: prints "alive <live exception objects> <caught> <cancelled>".
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <setjmp.h>

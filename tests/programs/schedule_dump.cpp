@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads "skip_first skip_first_wait wait warmup active repeat steps" per line, prints one letter per
-// step: N(one), W(armup), R(ecord), S(ave). Compared with torch.profiler.schedule by a test.
+// Reads "skip_first skip_first_wait wait warmup active repeat steps" per line, prints one letter
+// per step: N(one), W(armup), R(ecord), S(ave). Compared with torch.profiler.schedule by a test.
 #include <cstdint>
 #include <iostream>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gpubusy_stack_dump RECORDING: the native stack of each call, a line of return addresses, innermost
-// first. One that was cut ends in "...".
+// gpubusy_stack_dump RECORDING: the native stack of each call, a line of return addresses,
+// innermost first. One that was cut ends in "...".
 #include <cinttypes>
 #include <cstdio>
 

@@ -46,7 +46,8 @@ void work(int thread, int rounds) {
   CHECK(__cudaGetKernel(&kernel, stress_large.stub()));
   for (int i = 0; i < rounds; ++i) {
     CHECK(cudaLaunchKernel(stress_small.stub(), dim3(4), dim3(128), nullptr, 0, stream));
-    CHECK(cudaLaunchCooperativeKernel(stress_large.stub(), dim3(64), dim3(256), nullptr, 0, stream));
+    CHECK(
+        cudaLaunchCooperativeKernel(stress_large.stub(), dim3(64), dim3(256), nullptr, 0, stream));
     CHECK(__cudaLaunchKernel(kernel, dim3(1, 2, 3), dim3(8, 4, 2), nullptr, 64, stream));
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(16);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processes below one that launches, of which the helper thread is to find those that are a loader's
-// workers. worker_processes CASE
+// Processes below one that launches, of which the helper thread is to find those that are a
+// loader's workers. worker_processes CASE
 #include <cuda_runtime_api.h>
 #include <signal.h>
 #include <spawn.h>
@@ -35,7 +35,9 @@ void run(int ms) {
 }
 
 // A process of several threads, as a training is: else there is no helper.
-void have_another_thread() { std::thread([] { pause(); }).detach(); }
+void have_another_thread() {
+  std::thread([] { pause(); }).detach();
+}
 
 [[noreturn]] void idle() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -168,7 +170,8 @@ int main(int argc, char** argv) {
                 {"busy_machine", busy_machine},
                 {"forks", forks}};
   if (std::strcmp(argv[1], "idle") == 0) idle();
-  if (std::strcmp(argv[1], "served") == 0 && std::strcmp(argv[0], "multiprocessing.forkserver") != 0) {
+  if (std::strcmp(argv[1], "served") == 0 &&
+      std::strcmp(argv[0], "multiprocessing.forkserver") != 0) {
     execl("/proc/self/exe", "multiprocessing.forkserver", argv[1], nullptr);
     return 1;
   }

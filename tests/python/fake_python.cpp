@@ -26,8 +26,7 @@ PYTHON_API int Py_IsInitialized() { return initialized; }
 PYTHON_API int _Py_IsFinalizing() { return 0; }
 PYTHON_API std::uint64_t PyCode_Type[8], PyUnicode_Type[8], PyBytes_Type[8], PyTuple_Type[8],
     _PyRuntime[512];
-std::uint64_t PyCode_Type[8], PyUnicode_Type[8], PyBytes_Type[8], PyTuple_Type[8],
-    _PyRuntime[512];
+std::uint64_t PyCode_Type[8], PyUnicode_Type[8], PyBytes_Type[8], PyTuple_Type[8], _PyRuntime[512];
 
 namespace gpubusy::runtime::python {
 namespace {

@@ -57,7 +57,12 @@ class MemorySink final : public DefinitionSink {
         Dl_info info{};
         dladdr(reinterpret_cast<void*>(r.location - 1), &info);
         out += '@' + std::to_string(r.location) + '\x1f' +
-               (info.dli_sname == nullptr ? "" : info.dli_sname) + "\x1f" "0" "\x1f" "0" + flags;
+               (info.dli_sname == nullptr ? "" : info.dli_sname) +
+               "\x1f"
+               "0"
+               "\x1f"
+               "0" +
+               flags;
         continue;
       }
       const auto code = codes_.find(static_cast<std::uint32_t>(r.location >> 32));
@@ -65,8 +70,8 @@ class MemorySink final : public DefinitionSink {
       const Code& c = code->second;
       const auto offset = static_cast<std::uint32_t>(r.location);
       out += c.file + '\x1f' + c.name + '\x1f' +
-             std::to_string(analysis::line_of(c.table, c.record.first_line, c.record.python_minor,
-                                              offset)) +
+             std::to_string(
+                 analysis::line_of(c.table, c.record.first_line, c.record.python_minor, offset)) +
              '\x1f' + std::to_string(offset) + flags;
     }
     return out;

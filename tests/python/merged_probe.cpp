@@ -28,8 +28,7 @@ EXPORT void gbm_start() {
 EXPORT [[gnu::noinline]] std::uint32_t gbm_capture() {
   runtime::PythonFrames python;
   t_python = runtime::capture_python_stack(sink_of_probe(), nullptr, python);
-  const std::uint32_t node =
-      native::capture_native_stack(sink_of_probe(), thread_stack(), &python);
+  const std::uint32_t node = native::capture_native_stack(sink_of_probe(), thread_stack(), &python);
   const native::ThreadStack& stack = thread_stack();
   t_truth = stack.first > 0 ? glibc_here(stack.count() - stack.first) : glibc_here();
   return node;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // For merged_stress.py: whole stacks from all sides at once. Python's threads call gbs_captures();
-// meanwhile signal handlers take stacks in the middle of everything, and libraries come and go at the
-// same addresses.
+// meanwhile signal handlers take stacks in the middle of everything, and libraries come and go at
+// the same addresses.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -66,8 +66,8 @@ thread_local bool t_runs_python = false;
   if (stack.end() != native::End::kOutermost) g_counts.cut.fetch_add(1, std::memory_order_relaxed);
   g_counts.python_frames.fetch_add(static_cast<unsigned>(python.count), std::memory_order_relaxed);
   // Others may add to these meanwhile: then it is they who are cut, or refused.
-  const bool excused = native::unplaced_stacks() != unplaced ||
-                       runtime::stack_table_counts().refused != refused;
+  const bool excused =
+      native::unplaced_stacks() != unplaced || runtime::stack_table_counts().refused != refused;
   const bool all_placed = python.count > 0 && python.count == stack.placed_count;
   if (!excused && (node == 0 || (t_runs_python && !all_placed))) ++g_counts.wrong;
 }

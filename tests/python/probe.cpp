@@ -146,7 +146,5 @@ EXPORT int gb_line(const char* table, int size, int first_line, int minor, unsig
 
 // After Py_Finalize: prints what a capture finds.
 EXPORT void gb_check_at_exit(void) {
-  std::atexit([] {
-    std::fprintf(stderr, "at exit: %u\n", capture_python_stack(sink()));
-  });
+  std::atexit([] { std::fprintf(stderr, "at exit: %u\n", capture_python_stack(sink())); });
 }

@@ -39,12 +39,12 @@ TEST(PythonLines, Ranges) {
 
 TEST(PythonLines, Locations) {
   const std::string table = bytes({
-      0x80 | 15 << 3 | 0,                    // 1 unit without line
-      0x80 | 13 << 3 | 1, 2 << 1,            // 2 units, 2 lines on, no columns
-      0x80 | 11 << 3 | 0, 7, 9,              // 1 unit, 1 line on
-      0x80 | 3 << 3 | 0, 0x55,               // 1 unit, same line
+      0x80 | 15 << 3 | 0,                       // 1 unit without line
+      0x80 | 13 << 3 | 1, 2 << 1,               // 2 units, 2 lines on, no columns
+      0x80 | 11 << 3 | 0, 7, 9,                 // 1 unit, 1 line on
+      0x80 | 3 << 3 | 0, 0x55,                  // 1 unit, same line
       0x80 | 14 << 3 | 0, 1 << 1 | 1, 0, 1, 2,  // 1 unit, 1 line back
-      0x80 | 13 << 3 | 0, 64 | 0, 1,         // varint of 2 bytes: 64 -> 32 lines on
+      0x80 | 13 << 3 | 0, 64 | 0, 1,            // varint of 2 bytes: 64 -> 32 lines on
   });
   const int lines[] = {10, 12, 12, 13, 13, 12, 44};
   for (unsigned unit = 0; unit < std::size(lines); ++unit) {

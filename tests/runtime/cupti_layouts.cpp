@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The beginnings of CUPTI's records, as declared in runtime/cupti/abi.hpp, against CUPTI's own header:
-// every version of a record that it still has, from CUDA 11.0 on.
+// The beginnings of CUPTI's records, as declared in runtime/cupti/abi.hpp, against CUPTI's own
+// header: every version of a record that it still has, from CUDA 11.0 on.
 #include <cupti.h>
 
 #include <cstddef>
@@ -16,26 +16,26 @@
 namespace gpubusy::runtime::cupti {
 namespace {
 
-#define SAME(Ours, our_field, Theirs, their_field)                                     \
-  static_assert(offsetof(Ours, our_field) == offsetof(Theirs, their_field));           \
+#define SAME(Ours, our_field, Theirs, their_field)                           \
+  static_assert(offsetof(Ours, our_field) == offsetof(Theirs, their_field)); \
   static_assert(sizeof(Ours::our_field) == sizeof(std::declval<Theirs>().their_field))
 
-#define SAME_KERNEL(Theirs)                                        \
-  SAME(KernelRecord, kind, Theirs, kind);                          \
-  SAME(KernelRecord, registers, Theirs, registersPerThread);       \
-  SAME(KernelRecord, start, Theirs, start);                        \
-  SAME(KernelRecord, end, Theirs, end);                            \
-  SAME(KernelRecord, device, Theirs, deviceId);                    \
-  SAME(KernelRecord, context, Theirs, contextId);                  \
-  SAME(KernelRecord, stream, Theirs, streamId);                    \
-  SAME(KernelRecord, grid[0], Theirs, gridX);                      \
-  SAME(KernelRecord, grid[2], Theirs, gridZ);                      \
-  SAME(KernelRecord, block[0], Theirs, blockX);                    \
-  SAME(KernelRecord, static_shared, Theirs, staticSharedMemory);   \
-  SAME(KernelRecord, dynamic_shared, Theirs, dynamicSharedMemory); \
+#define SAME_KERNEL(Theirs)                                           \
+  SAME(KernelRecord, kind, Theirs, kind);                             \
+  SAME(KernelRecord, registers, Theirs, registersPerThread);          \
+  SAME(KernelRecord, start, Theirs, start);                           \
+  SAME(KernelRecord, end, Theirs, end);                               \
+  SAME(KernelRecord, device, Theirs, deviceId);                       \
+  SAME(KernelRecord, context, Theirs, contextId);                     \
+  SAME(KernelRecord, stream, Theirs, streamId);                       \
+  SAME(KernelRecord, grid[0], Theirs, gridX);                         \
+  SAME(KernelRecord, grid[2], Theirs, gridZ);                         \
+  SAME(KernelRecord, block[0], Theirs, blockX);                       \
+  SAME(KernelRecord, static_shared, Theirs, staticSharedMemory);      \
+  SAME(KernelRecord, dynamic_shared, Theirs, dynamicSharedMemory);    \
   SAME(KernelRecord, local_per_thread, Theirs, localMemoryPerThread); \
-  SAME(KernelRecord, correlation, Theirs, correlationId);          \
-  SAME(KernelRecord, name, Theirs, name);                          \
+  SAME(KernelRecord, correlation, Theirs, correlationId);             \
+  SAME(KernelRecord, name, Theirs, name);                             \
   SAME(KernelRecord, graph_node, Theirs, graphNodeId)
 SAME_KERNEL(CUpti_ActivityKernel5);
 SAME_KERNEL(CUpti_ActivityKernel6);
@@ -47,18 +47,18 @@ SAME(KernelRecord, graph, CUpti_ActivityKernel6, graphId);
 SAME(KernelRecord, graph, CUpti_ActivityKernel8, graphId);
 SAME(KernelRecord, graph, CUpti_ActivityKernel10, graphId);
 
-#define SAME_COPY(Ours, Theirs)                       \
-  SAME(Ours, copy_kind, Theirs, copyKind);            \
-  SAME(Ours, source_kind, Theirs, srcKind);           \
-  SAME(Ours, destination_kind, Theirs, dstKind);      \
-  SAME(Ours, flags, Theirs, flags);                   \
-  SAME(Ours, bytes, Theirs, bytes);                   \
-  SAME(Ours, start, Theirs, start);                   \
-  SAME(Ours, end, Theirs, end);                       \
-  SAME(Ours, device, Theirs, deviceId);               \
-  SAME(Ours, context, Theirs, contextId);             \
-  SAME(Ours, stream, Theirs, streamId);               \
-  SAME(Ours, correlation, Theirs, correlationId);     \
+#define SAME_COPY(Ours, Theirs)                   \
+  SAME(Ours, copy_kind, Theirs, copyKind);        \
+  SAME(Ours, source_kind, Theirs, srcKind);       \
+  SAME(Ours, destination_kind, Theirs, dstKind);  \
+  SAME(Ours, flags, Theirs, flags);               \
+  SAME(Ours, bytes, Theirs, bytes);               \
+  SAME(Ours, start, Theirs, start);               \
+  SAME(Ours, end, Theirs, end);                   \
+  SAME(Ours, device, Theirs, deviceId);           \
+  SAME(Ours, context, Theirs, contextId);         \
+  SAME(Ours, stream, Theirs, streamId);           \
+  SAME(Ours, correlation, Theirs, correlationId); \
   SAME(Ours, graph_node, Theirs, graphNodeId)
 SAME_COPY(MemcpyRecord, CUpti_ActivityMemcpy4);
 SAME_COPY(MemcpyRecord, CUpti_ActivityMemcpy5);
@@ -95,11 +95,11 @@ SAME(ExternalCorrelationRecord, external_kind, CUpti_ActivityExternalCorrelation
 SAME(ExternalCorrelationRecord, external_id, CUpti_ActivityExternalCorrelation, externalId);
 SAME(ExternalCorrelationRecord, correlation, CUpti_ActivityExternalCorrelation, correlationId);
 
-#define SAME_OVERHEAD(Theirs)                                \
-  SAME(OverheadRecord, overhead_kind, Theirs, overheadKind); \
-  SAME(OverheadRecord, object_kind, Theirs, objectKind);     \
+#define SAME_OVERHEAD(Theirs)                                 \
+  SAME(OverheadRecord, overhead_kind, Theirs, overheadKind);  \
+  SAME(OverheadRecord, object_kind, Theirs, objectKind);      \
   SAME(OverheadRecord, thread, Theirs, objectId.pt.threadId); \
-  SAME(OverheadRecord, start, Theirs, start);                \
+  SAME(OverheadRecord, start, Theirs, start);                 \
   SAME(OverheadRecord, end, Theirs, end)
 SAME_OVERHEAD(CUpti_ActivityOverhead);
 SAME_OVERHEAD(CUpti_ActivityOverhead2);

@@ -209,15 +209,16 @@ TEST_F(WriterTest, TheLimitForFilesIsNotReached) {
     EXPECT_TRUE(WIFEXITED(status)) << "killed by signal " << WTERMSIG(status);
     return WEXITSTATUS(status);
   };
-  EXPECT_EQ(with_limit(kLimit, [&] {
-              RecordingFile file;
-              if (create(file) != 0) return 1;
-              ThreadWriter writer, other;
-              for (std::uint64_t i = 0; i < 40000; ++i) write_event(file, writer, 1, i);
-              if (write_event(file, other, 2, 1)) return 2;
-              file.finish(FileState::kFinished, 50000);
-              return 0;
-            }),
+  EXPECT_EQ(with_limit(kLimit,
+                       [&] {
+                         RecordingFile file;
+                         if (create(file) != 0) return 1;
+                         ThreadWriter writer, other;
+                         for (std::uint64_t i = 0; i < 40000; ++i) write_event(file, writer, 1, i);
+                         if (write_event(file, other, 2, 1)) return 2;
+                         file.finish(FileState::kFinished, 50000);
+                         return 0;
+                       }),
             0);
   const auto session = read_session(directory_);
   ASSERT_TRUE(session.has_value());
@@ -229,10 +230,11 @@ TEST_F(WriterTest, TheLimitForFilesIsNotReached) {
   EXPECT_GT(r.steps.size(), 4 * (kBlockSize - 100) / sizeof(StepEdgeRecord));
   EXPECT_EQ(r.torn_blocks, 0u);
 
-  EXPECT_EQ(with_limit(kHeaderSize, [&] {
-              RecordingFile file;
-              return create(file);
-            }),
+  EXPECT_EQ(with_limit(kHeaderSize,
+                       [&] {
+                         RecordingFile file;
+                         return create(file);
+                       }),
             EFBIG);
 }
 
@@ -250,7 +252,8 @@ class LostDescriptor : public WriterTest {
     return number;
   }
   void expect_user_file_whole(int number) {
-    struct stat by_number{}, by_path{};
+    struct stat by_number {
+    }, by_path{};
     EXPECT_EQ(fstat(number, &by_number), 0) << "the program's descriptor was closed";
     EXPECT_EQ(stat(user_path_.c_str(), &by_path), 0);
     EXPECT_EQ(by_number.st_ino, by_path.st_ino);
@@ -309,7 +312,7 @@ TEST_F(LostDescriptor, AForkedChildClosesOurs) {
   const int number = descriptor_of(file);
   ASSERT_GE(number, 0);
   file.forget_after_fork();
-  struct stat status{};
+  struct stat status {};
   EXPECT_NE(fstat(number, &status), 0);
 }
 
@@ -362,7 +365,7 @@ TEST_F(WriterTest, ThreadChurnDoesNotFillTheDisk) {
     ASSERT_TRUE(write_event(file, writer, i + 1, i));
     writer.close(file);
   }
-  struct stat status{};
+  struct stat status {};
   ASSERT_EQ(stat(file.path(), &status), 0);
   // Holes where the file system knows them: one page per thread instead of 16.
   const auto on_disk = static_cast<std::uint64_t>(status.st_blocks) * 512;

@@ -335,8 +335,8 @@ struct WithPayload {
 };
 
 template <class Payload>
-WithPayload<Payload> activity_record(std::uint32_t activity, std::uint64_t start,
-                                     std::uint64_t end, rec::ActivityKind kind,
+WithPayload<Payload> activity_record(std::uint32_t activity, std::uint64_t start, std::uint64_t end,
+                                     rec::ActivityKind kind,
                                      const RecordingBuilder::ActivityOptions& options) {
   WithPayload<Payload> r{};
   r.record = record<rec::ActivityRecord>(rec::RecordType::kActivity, activity);
@@ -364,14 +364,19 @@ void RecordingBuilder::kernel_activity(std::uint32_t activity, std::uint64_t sta
   append(thread_, &r, sizeof r);
 }
 
-void RecordingBuilder::copy_activity(std::uint32_t activity, std::uint64_t start,
-                                     std::uint64_t end, std::uint64_t bytes,
-                                     rec::CopyDirection direction, ActivityOptions options) {
-  auto r = activity_record<rec::CopyActivityPayload>(activity, start, end,
-                                                     rec::ActivityKind::kCopy, options);
+void RecordingBuilder::copy_activity(std::uint32_t activity, std::uint64_t start, std::uint64_t end,
+                                     std::uint64_t bytes, rec::CopyDirection direction,
+                                     ActivityOptions options) {
+  auto r = activity_record<rec::CopyActivityPayload>(activity, start, end, rec::ActivityKind::kCopy,
+                                                     options);
   const bool from_host = direction == rec::CopyDirection::kHostToDevice;
-  r.payload = {bytes, direction, from_host ? rec::MemoryKind::kPinned : rec::MemoryKind::kDevice,
-               from_host ? rec::MemoryKind::kDevice : rec::MemoryKind::kPinned, 1, -1, -1};
+  r.payload = {bytes,
+               direction,
+               from_host ? rec::MemoryKind::kPinned : rec::MemoryKind::kDevice,
+               from_host ? rec::MemoryKind::kDevice : rec::MemoryKind::kPinned,
+               1,
+               -1,
+               -1};
   last_ns_ = std::max(last_ns_, end);
   append(thread_, &r, sizeof r);
 }
@@ -408,8 +413,8 @@ void RecordingBuilder::api_activity(std::uint32_t activity, std::uint64_t start,
 
 void RecordingBuilder::overhead(rec::OverheadKind kind, std::uint64_t start, std::uint64_t end,
                                 std::uint32_t thread) {
-  auto r = record<rec::OverheadRecord>(rec::RecordType::kOverhead,
-                                       static_cast<std::uint32_t>(kind));
+  auto r =
+      record<rec::OverheadRecord>(rec::RecordType::kOverhead, static_cast<std::uint32_t>(kind));
   r.start_ns = start;
   r.end_ns = end;
   r.thread = thread;

@@ -46,8 +46,8 @@ RecordingBuilder golden();
 // A recording with about `calls` calls, for speed.
 RecordingBuilder many_calls(std::uint64_t calls);
 
-// About `calls` launches and copies of uneven lengths on three streams, with ranges that nest, for the
-// speed of viewers: nothing in it repeats.
+// About `calls` launches and copies of uneven lengths on three streams, with ranges that nest, for
+// the speed of viewers: nothing in it repeats.
 RecordingBuilder uneven_calls(std::uint64_t calls);
 
 // Two windows of two steps of 10 ms, 1 s between them.

@@ -112,9 +112,7 @@ TEST_P(Random, AddsUpToTheWallTime) {
         oracle.add(part, start, done);
       };
       switch (upto(8)) {
-        case 0:
-          work(Part::kCommunication, b.launch(t, end, nccl, o));
-          break;
+        case 0: work(Part::kCommunication, b.launch(t, end, nccl, o)); break;
         case 1: {
           const auto kind = static_cast<MemoryKind>(upto(2));
           work(static_cast<Part>(static_cast<int>(Part::kCopyInPageable) +
@@ -132,18 +130,10 @@ TEST_P(Random, AddsUpToTheWallTime) {
           work(Part::kCopyWithin,
                b.copy(t, end, 4096, CopyDirection::kDeviceToDevice, MemoryKind::kDevice, true, o));
           break;
-        case 4:
-          work(Part::kMemset, b.memset(t, end, 4096, o));
-          break;
-        case 5:
-          b.sync(t, end + upto(2000) * kUs, o);
-          break;
-        case 6:
-          b.alloc(t, end + upto(500) * kUs, 1 << 20, o);
-          break;
-        default:
-          work(Part::kCompute, b.launch(t, end, gemm, o));
-          break;
+        case 4: work(Part::kMemset, b.memset(t, end, 4096, o)); break;
+        case 5: b.sync(t, end + upto(2000) * kUs, o); break;
+        case 6: b.alloc(t, end + upto(500) * kUs, 1 << 20, o); break;
+        default: work(Part::kCompute, b.launch(t, end, gemm, o)); break;
       }
       t = end + 2001 * kUs;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What findings advise, and findings of memory, locks and precision: each beside a control in which it
-// is not made, and a decoy that looks alike.
+// What findings advise, and findings of memory, locks and precision: each beside a control in which
+// it is not made, and a decoy that looks alike.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,9 +80,9 @@ ProcessReport evaluates(StepSource source, bool backward) {
   const std::uint32_t k = b.kernel("k");
   const std::uint32_t main = b.frame(0, kScript, "main", 40);
   const CallOptions inside = at(b.frame(main, kScript, "evaluate", 5));
-  const CallOptions other = backward ? at(b.frame(main, "/v/site-packages/torch/_tensor.py",
-                                                  "Tensor.backward", 9))
-                                     : at(main);
+  const CallOptions other =
+      backward ? at(b.frame(main, "/v/site-packages/torch/_tensor.py", "Tensor.backward", 9))
+               : at(main);
   return loop(
       b, 10,
       [&](std::uint64_t t) {
@@ -142,8 +142,8 @@ TEST(AnalysisFindings, ALoaderIsAdvisedWhereOneIsSeen) {
   EXPECT_THAT(finding(imported, "data_starvation").cure, Not(HasSubstr("num_workers")));
 }
 
-// 16 steps of 10 ms of kernels; in some, at odd distances, input is late by `late_ms`, and looks find the
-// host in this function of the loader.
+// 16 steps of 10 ms of kernels; in some, at odd distances, input is late by `late_ms`, and looks
+// find the host in this function of the loader.
 ProcessReport stalls(std::vector<std::uint64_t> late_ms, const char* file) {
   RecordingBuilder b;
   const std::uint32_t k = b.kernel("k");
@@ -180,8 +180,9 @@ TEST(AnalysisFindings, SomeLateBatchesOfALoaderAreStarvation) {
 }
 
 TEST(AnalysisFindings, AQueueIsFilledTooSlowly) {
-  EXPECT_THAT(finding(late_input("/usr/lib/python3.11/queue.py", "Queue.get"), "data_starvation").cure,
-              HasSubstr("What fills the queue"));
+  EXPECT_THAT(
+      finding(late_input("/usr/lib/python3.11/queue.py", "Queue.get"), "data_starvation").cure,
+      HasSubstr("What fills the queue"));
 }
 
 // ---- pageable copies ----------------------------------------------------------------------------
@@ -193,8 +194,9 @@ ProcessReport pageable(CopyDirection direction, const char* file = kScript) {
   const CallOptions o = at(b.frame(b.frame(0, kScript, "main", 10), file, "_save", 12));
   return loop(b, 10, [&](std::uint64_t t) {
     work(b, t, t + 10 * kUs, t + 10 * kMs, k, at(b.frame(0, kScript, "main", 10)));
-    b.device_time(b.copy(t + 10 * kMs, t + 14 * kMs, 8 << 20, direction, MemoryKind::kPageable, true, o),
-                  t + 10 * kMs + 10 * kUs, t + 14 * kMs, o);
+    b.device_time(
+        b.copy(t + 10 * kMs, t + 14 * kMs, 8 << 20, direction, MemoryKind::kPageable, true, o),
+        t + 10 * kMs + 10 * kUs, t + 14 * kMs, o);
     return 14 * kMs;
   });
 }
@@ -219,8 +221,8 @@ TEST(AnalysisFindings, AReadBehindQueuedCopiesIsNotWhatTakesTheTime) {
                            CopyDirection::kHostToDevice, MemoryKind::kPinned, true, o),
                     t + i * kMs + 8 * kUs, t + (i + 1) * kMs + 8 * kUs, o);
     }
-    b.device_time(b.copy(t + 200 * kUs, t + 10 * kMs + 50 * kUs, 128 << 10, CopyDirection::kDeviceToHost,
-                         MemoryKind::kPageable, true, o),
+    b.device_time(b.copy(t + 200 * kUs, t + 10 * kMs + 50 * kUs, 128 << 10,
+                         CopyDirection::kDeviceToHost, MemoryKind::kPageable, true, o),
                   t + 10 * kMs + 10 * kUs, t + 10 * kMs + 40 * kUs, o);
     return 10 * kMs + 100 * kUs;
   });
@@ -236,17 +238,17 @@ TEST(AnalysisFindings, ACheckpointsOwnCopiesAreTheCheckpoints) {
 // ---- runs without steps -------------------------------------------------------------------------
 
 TEST(AnalysisFindings, WithoutStepsAStartIsNoTrouble) {
-  // Weights are copied and memory pinned and allocated once; then 400 ms of kernels, and a copy up of
-  // 16 KiB for each batch. No Python frames: no loop is known.
+  // Weights are copied and memory pinned and allocated once; then 400 ms of kernels, and a copy up
+  // of 16 KiB for each batch. No Python frames: no loop is known.
   RecordingBuilder b;
   const std::uint32_t k = b.kernel("k");
   const std::uint16_t pin = b.api("cudaHostAlloc", recording::Category::kHostAlloc);
   const recording::AllocPayload p = {0x7000, 8 << 20};
   std::uint64_t t = RecordingBuilder::kStart;
   const auto up = [&](std::uint64_t bytes) {
-    b.device_time(b.copy(t, t + 10 * kUs, bytes, CopyDirection::kHostToDevice, MemoryKind::kPageable,
-                         true),
-                  t + 5 * kUs, t + 9 * kUs);
+    b.device_time(
+        b.copy(t, t + 10 * kUs, bytes, CopyDirection::kHostToDevice, MemoryKind::kPageable, true),
+        t + 5 * kUs, t + 9 * kUs);
     t += 20 * kUs;
   };
   for (int i = 0; i < 10; ++i) up(1 << 20);
@@ -400,8 +402,8 @@ ProcessReport gradients(const std::string& thread) {
     b.device_time(b.copy(t + 20 * kUs, t + 30 * kUs, 1 << 20, CopyDirection::kDeviceToHost,
                          MemoryKind::kPinned, true, o),
                   t + 4 * kMs, t + 4 * kMs + 50 * kUs, o);
-    b.device_time(b.copy(t + 10 * kMs, t + 10 * kMs + 10 * kUs, 1 << 20, CopyDirection::kHostToDevice,
-                         MemoryKind::kPinned, true, other),
+    b.device_time(b.copy(t + 10 * kMs, t + 10 * kMs + 10 * kUs, 1 << 20,
+                         CopyDirection::kHostToDevice, MemoryKind::kPinned, true, other),
                   t + 10 * kMs + 5 * kUs, t + 10 * kMs + 60 * kUs, other);
     work(b, t + 10 * kMs + 100 * kUs, t + 10 * kMs + 110 * kUs, t + 11 * kMs, k, o);
     return 11 * kMs;
@@ -418,10 +420,11 @@ TEST(AnalysisFindings, GradientsThroughTheHostAreACollective) {
 
 // ---- offloading ---------------------------------------------------------------------------------
 
-// Per step: `tensors` copies of 2 ms down, each behind 1 ms of kernels; then back in reverse order, the
-// source given by `back`.
+// Per step: `tensors` copies of 2 ms down, each behind 1 ms of kernels; then back in reverse order,
+// the source given by `back`.
 template <typename Back>
-ProcessReport offloads(std::uint64_t tensors, Back back, const std::string& thread = "pt_autograd_0") {
+ProcessReport offloads(std::uint64_t tensors, Back back,
+                       const std::string& thread = "pt_autograd_0") {
   RecordingBuilder b;
   const std::uint32_t k = b.kernel("k");
   const std::uint16_t api = b.api("cudaMemcpyAsync", recording::Category::kCopy);
@@ -478,19 +481,24 @@ TEST(AnalysisFindings, TensorsThatGoToTheHostAndBack) {
 
 TEST(AnalysisFindings, KernelsOfSinglePrecision) {
   for (const char* name :
-       {"ampere_sgemm_128x64_nn", "volta_sgemm_32x32_sliced1x4_tn", "maxwell_scudnn_128x32_relu_small_nn_v0",
-        "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>(cutlass_80_simt_sgemm_128x64_8x5_nn_align1::Params)",
-        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas",
+       {"ampere_sgemm_128x64_nn", "volta_sgemm_32x32_sliced1x4_tn",
+        "maxwell_scudnn_128x32_relu_small_nn_v0",
+        "void "
+        "cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>(cutlass_80_simt_sgemm_128x64_"
+        "8x5_nn_align1::Params)",
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4_"
+        "alignc4_execute_kernel__5x_cublas",
         "void cudnn::cnn::implicit_convolve_sgemm<float, float, 128, 5, 5, 3, 3, 3, 1, true>"}) {
     EXPECT_TRUE(is_single_precision_product(name)) << name;
   }
   for (const char* name :
        {"ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_nn",
-        "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel",
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_"
+        "tensor16x8x8_kernel",
         "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x4_nn_align4>",
-        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64",
-        "ampere_dgemm_64x64_nn", "void at::native::vectorized_elementwise_kernel<4>",
-        "my_gemm", "volta_h884gemm_128x64_ldg8_nn"}) {
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "ampere_dgemm_64x64_nn",
+        "void at::native::vectorized_elementwise_kernel<4>", "my_gemm",
+        "volta_h884gemm_128x64_ldg8_nn"}) {
     EXPECT_FALSE(is_single_precision_product(name)) << name;
   }
   EXPECT_TRUE(has_tensor_cores(9, "NVIDIA H100"));

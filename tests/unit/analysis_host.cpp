@@ -271,8 +271,8 @@ TEST(AnalysisHost, PageFaultsOfAThreadThatRunsWhenItIsSeen) {
   EXPECT_THAT(ids(r), Contains("page_faults"));
 }
 
-// A fast disk: half of each fault is what the kernel does for it on the thread's processor. The first
-// look at a thread that runs has no counts yet, and tells nothing of the time before it.
+// A fast disk: half of each fault is what the kernel does for it on the thread's processor. The
+// first look at a thread that runs has no counts yet, and tells nothing of the time before it.
 TEST(AnalysisHost, PageFaultsOfAFastDisk) {
   const ProcessReport r = report_of(record(looks([](std::uint64_t ms) {
     GapOptions o;

@@ -168,7 +168,8 @@ TEST_F(Import, OurOwnTraceGivesTheSameVerdict) {
 TEST_F(Import, WhatIsNoTraceIsNamed) {
   for (const auto& [text, why] :
        {std::pair{"{}", "no traceEvents"}, std::pair{"", "no JSON"},
-        std::pair{"{\"traceEvents\": [{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"ts\":1,\"dur\":1}]}",
+        std::pair{"{\"traceEvents\": "
+                  "[{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"ts\":1,\"dur\":1}]}",
                   "without CUDA calls"}}) {
     const auto r = import_trace(write("b.json", text));
     ASSERT_FALSE(r) << text;

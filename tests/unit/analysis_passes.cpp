@@ -118,8 +118,8 @@ std::vector<std::string> problems(const ProcessReport& r) {
   return out;
 }
 
-// Weights are copied for 20 us each; then `turns` turns of `main`: 8 ms of preparing, a copy up, two
-// layers (a loop of their own), a copy down; then 500 ms of something else, and a last call.
+// Weights are copied for 20 us each; then `turns` turns of `main`: 8 ms of preparing, a copy up,
+// two layers (a loop of their own), a copy down; then 500 ms of something else, and a last call.
 ProcessReport inference(std::uint32_t turns, std::uint64_t prepare, std::uint64_t bytes = 1 << 20) {
   Program p;
   for (int i = 0; i < 5; ++i) p.up(p.at({{100, 10}, {400, 6}}));
@@ -177,8 +177,8 @@ TEST(AnalysisPasses, AFewTurnsAreNoSteps) {
   EXPECT_THAT(problems(r), Not(Contains("host_elsewhere")));
 }
 
-// A server: each request is answered by a function that is called from one place, and the copy up and
-// the one down are in it.
+// A server: each request is answered by a function that is called from one place, and the copy up
+// and the one down are in it.
 TEST(AnalysisPasses, CallsOfOneFunctionAreTurns) {
   Program p;
   for (int i = 0; i < 12; ++i) {
@@ -193,8 +193,8 @@ TEST(AnalysisPasses, CallsOfOneFunctionAreTurns) {
   EXPECT_EQ(r.pass_line.function, "f200");
 }
 
-// What is read at the end of a turn and copied at the begin of the next is no part of the model on the
-// CPU.
+// What is read at the end of a turn and copied at the begin of the next is no part of the model on
+// the CPU.
 TEST(AnalysisPasses, ResultsOfATurnAreNotComputedOnForTheNext) {
   Program p;
   for (int i = 0; i < 30; ++i) {

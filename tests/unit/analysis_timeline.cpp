@@ -98,11 +98,10 @@ TEST(AnalysisTimeline, ABacklogFromBeforeTheRecordingIsBusy) {
   b.device_time(b.launch(12'100'000, 12'101'000, kernel), 12'105'000, 12'200'000);
   const Timeline t = build_timeline(b.read());
   EXPECT_EQ(t.devices.at(0).earlier, (std::vector<Interval>{{2'000'000, 9'000'000}}));
-  EXPECT_EQ(t.devices.at(0).busy,
-            (std::vector<Interval>{{500'000, 600'000},
-                                   {2'000'000, 9'100'000},
-                                   {9'200'000, 9'300'000},
-                                   {12'105'000, 12'200'000}}));
+  EXPECT_EQ(t.devices.at(0).busy, (std::vector<Interval>{{500'000, 600'000},
+                                                         {2'000'000, 9'100'000},
+                                                         {9'200'000, 9'300'000},
+                                                         {12'105'000, 12'200'000}}));
 }
 
 TEST(AnalysisTimeline, AStreamThatWaitsForAnotherIsNoBacklog) {

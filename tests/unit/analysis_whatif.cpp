@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predictions for programs whose answer can be worked out by hand. Times in the scripts are ms unless
-// said otherwise.
+// Predictions for programs whose answer can be worked out by hand. Times in the scripts are ms
+// unless said otherwise.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,17 +23,18 @@ using recording::CopyDirection;
 using recording::MemoryKind;
 using recording::WindowEvent;
 using testing::CallOptions;
-using testing::RecordingBuilder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::RecordingBuilder;
 
 constexpr std::uint64_t kMs = 1'000'000, kUs = 1'000;
 constexpr int kSteps = 12;
 constexpr const char* kScript = "/home/u/train.py";
 
 // A loop of steps; `body(t, i)` writes one and returns its length.
-RecordingBuilder loop(const std::function<std::uint64_t(RecordingBuilder&, std::uint64_t, int)>& body,
-                      int steps = kSteps) {
+RecordingBuilder loop(
+    const std::function<std::uint64_t(RecordingBuilder&, std::uint64_t, int)>& body,
+    int steps = kSteps) {
   RecordingBuilder b;
   b.device(0, "NVIDIA H200");
   std::uint64_t t = RecordingBuilder::kStart;
@@ -134,7 +135,8 @@ TEST(WhatIf, PinnedMemoryFreesTheHost) {
 }
 
 TEST(WhatIf, WorkersLoadBesideTheTraining) {
-  // Loading takes 30 ms of 33. Eight workers: a batch each 3.75 ms, so copy and kernels decide: 10 ms.
+  // Loading takes 30 ms of 33. Eight workers: a batch each 3.75 ms, so copy and kernels decide: 10
+  // ms.
   const double with_many = step_ms(testing::starved_loop(), "workers=8");
   EXPECT_GT(with_many, 9.8);
   EXPECT_LT(with_many, 10.7);
@@ -159,7 +161,8 @@ TEST(WhatIf, WorkersTakeOverTheLoadingAlone) {
     const std::uint32_t c = r.copy(t + 40 * kMs, t + 40 * kMs + 10 * kUs, 1 << 20,
                                    CopyDirection::kHostToDevice, MemoryKind::kPinned, true);
     r.device_time(c, t + 40 * kMs + 5 * kUs, t + 40 * kMs + 50 * kUs);
-    const std::uint32_t l = r.launch(t + 40 * kMs + 20 * kUs, t + 40 * kMs + 25 * kUs, r.kernel("k"));
+    const std::uint32_t l =
+        r.launch(t + 40 * kMs + 20 * kUs, t + 40 * kMs + 25 * kUs, r.kernel("k"));
     r.device_time(l, t + 40 * kMs + 60 * kUs, t + 41 * kMs);
     r.sync(t + 40 * kMs + 30 * kUs, t + 41 * kMs);
     return 41 * kMs;
@@ -208,8 +211,8 @@ TEST(WhatIf, SeveralLinesAtOnce) {
   EXPECT_NEAR(step_ms(b, "host:nowhere,save*0"), step_ms(b, "host:save*0"), 0.01);
 }
 
-// 20 ms in a helper of the loop, between forward at line 7 and the next call, which looks fall into in
-// some of four steps; then 1 ms at line 9. `thread`: of these calls; autograd's have no lines.
+// 20 ms in a helper of the loop, between forward at line 7 and the next call, which looks fall into
+// in some of four steps; then 1 ms at line 9. `thread`: of these calls; autograd's have no lines.
 RecordingBuilder sleeps_in_mid_step(int looked_at_of_4, std::uint32_t thread) {
   return loop([=](RecordingBuilder& r, std::uint64_t t, int step) {
     CallOptions forward, backward;
@@ -251,8 +254,8 @@ TEST(WhatIf, AGainIsOfTheLinesThatTheTimeWasSeenAt) {
 }
 
 TEST(WhatIf, NoGainIsToldThatIsOfLittleOfTheCost) {
-  // Too few looks to name the line that takes 20 of 21 ms; without the 1 ms at line 9 the step is little
-  // shorter, which would say that the cure is not worth it.
+  // Too few looks to name the line that takes 20 of 21 ms; without the 1 ms at line 9 the step is
+  // little shorter, which would say that the cure is not worth it.
   const ProcessReport report = report_of(sleeps_in_mid_step(1, 0).read());
   ASSERT_FALSE(report.findings.empty());
   const Finding& first = report.findings[0];
@@ -329,8 +332,8 @@ TEST(WhatIf, BackwardOnAnotherThreadIsPartOfTheChain) {
 
 TEST(WhatIf, InputCopiedAheadOverlapsKernels) {
   const RecordingBuilder b = loop([](RecordingBuilder& r, std::uint64_t t, int) {
-    const std::uint32_t c = r.copy(t, t + 10 * kUs, 40 << 20, CopyDirection::kHostToDevice,
-                                   MemoryKind::kPinned, true);
+    const std::uint32_t c =
+        r.copy(t, t + 10 * kUs, 40 << 20, CopyDirection::kHostToDevice, MemoryKind::kPinned, true);
     r.device_time(c, t + 5 * kUs, t + 4 * kMs);
     const std::uint32_t l = r.launch(t + 20 * kUs, t + 25 * kUs, r.kernel("k"));
     r.device_time(l, t + 4 * kMs, t + 10 * kMs);

@@ -24,7 +24,8 @@ constexpr std::uint16_t kRead = 0, kPoll = 7, kFlock = 73, kFutex = 202, kOpen =
 
 double share(const LoadingShares& of, Loading doing) { return of[static_cast<std::size_t>(doing)]; }
 
-// Steps in each `every`th of which the launching thread waits for workers for 100 ms; then 1 ms of work.
+// Steps in each `every`th of which the launching thread waits for workers for 100 ms; then 1 ms of
+// work.
 struct Starved {
   explicit Starved(std::uint64_t step_count = 4, std::uint64_t stall_every = 1)
       : steps(step_count), every(stall_every) {
@@ -35,9 +36,9 @@ struct Starved {
     const auto main = b.frame(0, "/home/u/train.py", "main", 57);
     const auto get = b.frame(b.frame(main, torch + "dataloader.py", "_next_data", 3),
                              torch + "dataloader.py", "_try_get_data", 9);
-    const auto forked = b.frame(b.frame(main, torch + "dataloader.py", "__init__", 3),
-                                "/x/lib/python3.11/multiprocessing/process.py",
-                                "BaseProcess._bootstrap", 300);
+    const auto forked =
+        b.frame(b.frame(main, torch + "dataloader.py", "__init__", 3),
+                "/x/lib/python3.11/multiprocessing/process.py", "BaseProcess._bootstrap", 300);
     loop = b.frame(forked, torch + "_utils/worker.py", "_worker_loop", 40);
     idle = b.frame(b.frame(loop, "/x/lib/python3.11/multiprocessing/queues.py", "get", 113),
                    "/x/lib/python3.11/multiprocessing/connection.py", "poll", 257);
@@ -47,9 +48,9 @@ struct Starved {
     const auto kernel = b.kernel("k");
     for (std::uint64_t step = 0; step < steps; ++step) {
       const std::uint64_t launch = begin(step) + (stalls(step) ? 100 * kMs : 0);
-      const auto copy = b.copy(launch, launch + 5'000, 1 << 20,
-                               recording::CopyDirection::kHostToDevice,
-                               recording::MemoryKind::kPinned, true, {.python_stack = main});
+      const auto copy =
+          b.copy(launch, launch + 5'000, 1 << 20, recording::CopyDirection::kHostToDevice,
+                 recording::MemoryKind::kPinned, true, {.python_stack = main});
       b.device_time(copy, launch + 6'000, launch + 9'000);
       const auto id = b.launch(launch + 10'000, launch + 20'000, kernel, {.python_stack = main});
       b.device_time(id, launch + 20'000, launch + kMs);
@@ -122,9 +123,10 @@ TEST(Workers, ComputingAllTheTimeWithProcessorsFree) {
   ASSERT_EQ(s.workers().lines.size(), 1u);
   EXPECT_EQ(s.workers().lines[0].line.line, 31);
   EXPECT_EQ(s.workers().lines[0].share, 1);
-  EXPECT_THAT(f.evidence, HasSubstr("Meanwhile the 2 workers were looked at 32 times: 95 % compute, "
-                                    "5 % wait for a processor; the program has 16 processors. "
-                                    "Where they are: 100 % dataset.py:31 (Samples.__getitem__)."));
+  EXPECT_THAT(f.evidence,
+              HasSubstr("Meanwhile the 2 workers were looked at 32 times: 95 % compute, "
+                        "5 % wait for a processor; the program has 16 processors. "
+                        "Where they are: 100 % dataset.py:31 (Samples.__getitem__)."));
   EXPECT_THAT(f.cure, HasSubstr("13 processors are free"));
 }
 
@@ -140,7 +142,8 @@ TEST(Workers, MoreThanProcessors) {
   Starved s;
   s.have_processors(2);
   s.look_at(8, {.python_stack = s.line, .run_ns = 5 * kMs, .wait_ns = 15 * kMs});
-  EXPECT_THAT(s.finding().cure, HasSubstr("more workers (8) than processors for them (2 processors)"));
+  EXPECT_THAT(s.finding().cure,
+              HasSubstr("more workers (8) than processors for them (2 processors)"));
   EXPECT_EQ(bottleneck_of(s.workers().doing), Bottleneck::kNoProcessor);
 }
 

@@ -225,9 +225,9 @@ TEST(CommandLine, FormsThatATableDoesNotHave) {
 
 TEST(CommandLine, WhatIf) {
   const char* none[] = {nullptr};
-  const auto line = parse_command_line(
-      {"whatif", "dir", "--change", "pinned", "--change=workers=4", "--together", "--processors", "8"},
-      none);
+  const auto line = parse_command_line({"whatif", "dir", "--change", "pinned", "--change=workers=4",
+                                        "--together", "--processors", "8"},
+                                       none);
   ASSERT_TRUE(line) << line.error();
   EXPECT_EQ(line->action, Action::kWhatIf);
   EXPECT_EQ(line->changes, (std::vector<std::string>{"pinned", "workers=4"}));

@@ -29,8 +29,8 @@ TEST(ReaderActivities, BelongToTheCallThatTheirCorrelationNames) {
   // Records come in any order: here the work first, as from another thread's block.
   b.kernel_activity(71, us(20), us(25), seen, {.stream = 13, .context = 2, .device = 1});
   const std::uint32_t first = b.launch(us(1), us(3), hooked);
-  const std::uint32_t second = b.copy(us(4), us(6), 4096, CopyDirection::kHostToDevice,
-                                      MemoryKind::kPinned, true);
+  const std::uint32_t second =
+      b.copy(us(4), us(6), 4096, CopyDirection::kHostToDevice, MemoryKind::kPinned, true);
   b.copy_activity(72, us(30), us(31), 4096, CopyDirection::kHostToDevice, {});
   b.correlation(first, 71, us(1), us(3));
   b.correlation(second, 72, us(4), us(6));
@@ -155,8 +155,8 @@ TEST(ReaderActivities, ClocksThatDisagreeAreMeasured) {
 
 TEST(ReaderActivities, BadOnesAreCounted) {
   RecordingBuilder b;
-  b.kernel_activity(1, us(9), us(4), b.kernel("k"), {});      // ends before it starts
-  b.raw(RecordType::kActivity, 1, std::string(48, '\0'));       // no kind
+  b.kernel_activity(1, us(9), us(4), b.kernel("k"), {});   // ends before it starts
+  b.raw(RecordType::kActivity, 1, std::string(48, '\0'));  // no kind
   b.raw(RecordType::kActivity, 1, "short");
   b.raw(RecordType::kCorrelation, 1, "short");
   b.raw(RecordType::kApiActivity, 1, "short");

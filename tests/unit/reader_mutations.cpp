@@ -27,12 +27,8 @@ TEST(ReaderMutations, DamagedFilesAreReadOrRefused) {
     const auto behind = [&] { return kHeaderSize + random() % (bytes.size() - kHeaderSize); };
     for (std::uint64_t n = 1 + random() % 16; n > 0; --n) {
       switch (random() % 5) {
-        case 0:
-          bytes[anywhere()] = static_cast<std::byte>(random());
-          break;
-        case 1:
-          bytes[behind()] ^= static_cast<std::byte>(1u << random() % 8);
-          break;
+        case 0: bytes[anywhere()] = static_cast<std::byte>(random()); break;
+        case 1: bytes[behind()] ^= static_cast<std::byte>(1u << random() % 8); break;
         case 2: {
           const std::size_t at = behind() / 8 * 8;
           const std::uint64_t value = random() % 2 ? ~std::uint64_t{0} : random();
@@ -45,9 +41,7 @@ TEST(ReaderMutations, DamagedFilesAreReadOrRefused) {
                       std::min<std::size_t>(random() % 512, bytes.size() - at));
           break;
         }
-        case 4:
-          bytes.resize(std::max<std::size_t>(behind(), kHeaderSize + 1));
-          break;
+        case 4: bytes.resize(std::max<std::size_t>(behind(), kHeaderSize + 1)); break;
       }
     }
     const auto r = read_source("mutated", testing::MemorySource(bytes.data(), bytes.size()));

@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
   auto* allocate = reinterpret_cast<decltype(&cudaMalloc)>(dlsym(runtime, "cudaMalloc"));
   auto* launch = reinterpret_cast<decltype(&cudaLaunchKernel)>(dlsym(runtime, "cudaLaunchKernel"));
   void* p = nullptr;
-  std::printf("%d\n", static_cast<int>(reinterpret_cast<cudaError_t (*)(void**, size_t)>(allocate)(&p, 64)));
+  std::printf("%d\n", static_cast<int>(
+                          reinterpret_cast<cudaError_t (*)(void**, size_t)>(allocate)(&p, 64)));
   for (int i = 0; i < 3; ++i) launch(argv, dim3(1), dim3(1), nullptr, 0, nullptr);
   return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One source for three small libraries: a driver whose version TEST_CUDA_VERSION gives, a runtime that
-// loads it in its first call as libcudart does, and a CUPTI that writes where it was loaded from into
-// the file TEST_CUPTI_LOG when a kind is enabled.
+// One source for three small libraries: a driver whose version TEST_CUDA_VERSION gives, a runtime
+// that loads it in its first call as libcudart does, and a CUPTI that writes where it was loaded
+// from into the file TEST_CUPTI_LOG when a kind is enabled.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

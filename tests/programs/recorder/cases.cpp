@@ -38,16 +38,19 @@ cudaError_t launch(cudaStream_t stream = nullptr) {
 int cancel() {
   static std::atomic<int> state{0};
   pthread_t thread;
-  pthread_create(&thread, nullptr, [](void*) -> void* {
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-    while (state != 1) {
-    }
-    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
-    launch();
-    state = 2;
-    pthread_testcancel();
-    return nullptr;
-  }, nullptr);
+  pthread_create(
+      &thread, nullptr,
+      [](void*) -> void* {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+        while (state != 1) {
+        }
+        pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
+        launch();
+        state = 2;
+        pthread_testcancel();
+        return nullptr;
+      },
+      nullptr);
   usleep(1000);
   pthread_cancel(thread);
   state = 1;
@@ -63,12 +66,15 @@ int cancel() {
 int cancel_writers() {
   for (int round = 0; round < 20; ++round) {
     pthread_t thread;
-    pthread_create(&thread, nullptr, [](void*) -> void* {
-      for (;;) {
-        for (int i = 0; i < 5000; ++i) launch();
-        pthread_testcancel();
-      }
-    }, nullptr);
+    pthread_create(
+        &thread, nullptr,
+        [](void*) -> void* {
+          for (;;) {
+            for (int i = 0; i < 5000; ++i) launch();
+            pthread_testcancel();
+          }
+        },
+        nullptr);
     usleep(3000);
     pthread_cancel(thread);
     pthread_join(thread, nullptr);
@@ -157,7 +163,8 @@ int failed_end_of_capture() {
   return 0;
 }
 
-// The handle is the same each time, the stream is not. Used in the odd steps, destroyed in the even.
+// The handle is the same each time, the stream is not. Used in the odd steps, destroyed in the
+// even.
 int streams() {
   for (int step = 0; step < 6; ++step) {
     if (step % 2 == 0) {
@@ -211,7 +218,8 @@ int fork_without_handlers() {
 
 int fork_inside_a_call() {
   static pid_t pid = -1;
-  cudaLaunchHostFunc(nullptr, [](void*) { pid = fork(); }, nullptr);
+  cudaLaunchHostFunc(
+      nullptr, [](void*) { pid = fork(); }, nullptr);
   for (int i = 0; i < 20; ++i) launch();
   if (pid == 0) exit(4);
   int status = 0;
@@ -265,14 +273,22 @@ int main(int argc, char** argv) {
     const char* name;
     int (*run)();
   } cases[] = {
-      {"cancel", cancel}, {"cancel_writers", cancel_writers}, {"unload_and_fork", unload_and_fork},
+      {"cancel", cancel},
+      {"cancel_writers", cancel_writers},
+      {"unload_and_fork", unload_and_fork},
       {"exit_in_signal_handler", exit_in_signal_handler},
-      {"launches_during_exit", launches_during_exit}, {"reset_device", reset_device},
-      {"failed_end_of_capture", failed_end_of_capture}, {"streams", streams}, {"steps", steps},
+      {"launches_during_exit", launches_during_exit},
+      {"reset_device", reset_device},
+      {"failed_end_of_capture", failed_end_of_capture},
+      {"streams", streams},
+      {"steps", steps},
       {"late_steps", late_steps},
-      {"change_directory", change_directory}, {"fork_without_handlers", fork_without_handlers},
-      {"fork_inside_a_call", fork_inside_a_call}, {"children_that_free", children_that_free},
-      {"closed_stderr", closed_stderr}, {"short_windows", short_windows},
+      {"change_directory", change_directory},
+      {"fork_without_handlers", fork_without_handlers},
+      {"fork_inside_a_call", fork_inside_a_call},
+      {"children_that_free", children_that_free},
+      {"closed_stderr", closed_stderr},
+      {"short_windows", short_windows},
   };
   for (const auto& c : cases) {
     if (std::strcmp(c.name, argv[1]) == 0) return c.run();

@@ -106,9 +106,8 @@ CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsi
 
 // ---- runtime
 cudaError_t cudaLaunchKernel(const void* f, dim3, dim3, void**, size_t, cudaStream_t stream) {
-  return static_cast<cudaError_t>(
-      cuLaunchKernel(static_cast<CUfunction>(const_cast<void*>(f)), 1, 1, 1, 1, 1, 1, 0, stream,
-                     nullptr, nullptr));
+  return static_cast<cudaError_t>(cuLaunchKernel(static_cast<CUfunction>(const_cast<void*>(f)), 1,
+                                                 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t fn, void* data) {
   fn(data);
