@@ -119,12 +119,12 @@ FrameMatch match_frame(const SourceLine& frame) {
 }
 
 Causes::Causes(const recording::Recording& recording, const Timeline& timeline,
-               const std::vector<Step>& steps, SourceLines& lines)
+               const std::vector<Step>& steps, const Looks& looks, SourceLines& lines)
     : recording_(recording),
       timeline_(timeline),
       steps_(steps),
       lines_(lines),
-      looks_(recording),
+      looks_(looks),
       stacks_(recording, lines),
       throttled_(throttled_stretches(recording)) {
   note_ranges();

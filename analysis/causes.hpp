@@ -49,7 +49,7 @@ class StackCauses {
 class Causes {
  public:
   Causes(const recording::Recording& recording, const Timeline& timeline,
-         const std::vector<Step>& steps, SourceLines& lines);
+         const std::vector<Step>& steps, const Looks& looks, SourceLines& lines);
 
   // The pieces with their causes; a piece of several is cut where one ends and the next begins.
   // `host_pauses`: looks tell of what lies in these.
@@ -85,7 +85,7 @@ class Causes {
   const Timeline& timeline_;
   const std::vector<Step>& steps_;
   SourceLines& lines_;
-  Looks looks_;
+  const Looks& looks_;
   StackCauses stacks_;
   std::vector<std::pair<Cause, std::vector<Interval>>> ranges_;
   const std::vector<Interval> throttled_;

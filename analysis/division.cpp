@@ -180,10 +180,10 @@ class Divider {
     out_.steps.resize(steps.size());
   }
 
-  Division run(const std::vector<IdlePiece>& host_pauses,
+  Division run(const std::vector<Gap>& gaps, const Looks& looks,
                const std::vector<std::uint32_t>& row_of_piece) {
     divide_busy();
-    divide_idle(host_pauses, row_of_piece);
+    divide_idle(gaps, looks, row_of_piece);
     for (const StepDivision& step : out_.steps) {
       for (std::size_t i = 0; i < kParts; ++i) out_.total.ns[i] += step.ns[i];
       for (std::size_t i = 0; i < kBusyParts; ++i) out_.total.hidden[i] += step.hidden[i];
@@ -245,7 +245,7 @@ class Divider {
          op.end_ns - op.start_ns - covered(before, op.start_ns, op.end_ns));
   }
 
-  void divide_idle(const std::vector<IdlePiece>& host_pauses,
+  void divide_idle(const std::vector<Gap>& gaps, const Looks& looks,
                    const std::vector<std::uint32_t>& row_of_piece) {
     // What looks tell, then the rest of each piece.
     std::vector<std::uint64_t> rest;
@@ -254,8 +254,7 @@ class Divider {
       rest.push_back(device_.pieces[i].ns);
       base.push_back(base_of(device_.pieces[i], summary_.idle[row_of_piece[i]]));
     }
-    const Looks looks(recording_);
-    for (const Gap& gap : gaps_of(recording_, device_.pieces, host_pauses)) {
+    for (const Gap& gap : gaps) {
       const IdlePiece& piece = device_.pieces[gap.piece];
       if (piece.host != HostState::kOutside) continue;
       looks.telling(gap.begin_ns, gap.end_ns, gap.silence_ns, gap.ender,
@@ -440,9 +439,9 @@ std::vector<std::pair<Part, std::uint64_t>> hidden_parts(const Division& divisio
 
 Division divide(const Recording& recording, const Timeline& timeline,
                 const std::vector<Step>& steps, const DeviceSteps& device,
-                const std::vector<IdlePiece>& host_pauses, const Summary& summary,
+                const std::vector<Gap>& gaps, const Looks& looks, const Summary& summary,
                 const std::vector<std::uint32_t>& row_of_piece, SourceLines& lines) {
-  return Divider(recording, timeline, steps, device, summary, lines).run(host_pauses, row_of_piece);
+  return Divider(recording, timeline, steps, device, summary, lines).run(gaps, looks, row_of_piece);
 }
 
 }  // namespace gpubusy::analysis

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/gaps.hpp"
+#include "analysis/looks.hpp"
 #include "analysis/source_lines.hpp"
 #include "analysis/steps.hpp"
 #include "analysis/summary.hpp"
@@ -113,10 +115,11 @@ std::vector<PartRow> rows_to_show(const Division& division);
 // What ran beside other work, of all steps; most first.
 std::vector<std::pair<Part, std::uint64_t>> hidden_parts(const Division& division);
 
-// `row_of_piece`: for each idle piece of the device its row in Summary::idle.
+// `gaps`: of the idle pieces of the device; `row_of_piece`: for each piece its row in
+// Summary::idle.
 Division divide(const recording::Recording& recording, const Timeline& timeline,
                 const std::vector<Step>& steps, const DeviceSteps& device,
-                const std::vector<IdlePiece>& host_pauses, const Summary& summary,
+                const std::vector<Gap>& gaps, const Looks& looks, const Summary& summary,
                 const std::vector<std::uint32_t>& row_of_piece, SourceLines& lines);
 
 }  // namespace gpubusy::analysis

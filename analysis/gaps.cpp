@@ -161,8 +161,8 @@ GapKind kind_in_call(const GapSample& look, const std::vector<SourceLine>& frame
 
 class Finder {
  public:
-  Finder(const Recording& recording, SourceLines& lines, NativeNames* names)
-      : recording_(recording), lines_(lines), names_(names), looks_(recording) {
+  Finder(const Recording& recording, const Looks& looks, SourceLines& lines, NativeNames* names)
+      : recording_(recording), lines_(lines), names_(names), looks_(looks) {
     out_.looks = recording.gap_samples.size();
   }
 
@@ -260,7 +260,7 @@ class Finder {
   const Recording& recording_;
   SourceLines& lines_;
   NativeNames* names_;
-  Looks looks_;
+  const Looks& looks_;
   std::map<Key, GapRow> rows_;
   Gaps out_;
 };
@@ -353,9 +353,10 @@ std::vector<Gap> gaps_of(const Recording& recording, const std::vector<IdlePiece
 }
 
 Gaps find_gaps(const Recording& recording, const std::vector<IdlePiece>& pieces,
-               const std::vector<IdlePiece>& host_pauses, SourceLines& lines, NativeNames* names) {
-  Finder finder(recording, lines, names);
-  for (const Gap& gap : gaps_of(recording, pieces, host_pauses)) finder.add(pieces[gap.piece], gap);
+               const std::vector<Gap>& gaps, const Looks& looks, SourceLines& lines,
+               NativeNames* names) {
+  Finder finder(recording, looks, lines, names);
+  for (const Gap& gap : gaps) finder.add(pieces[gap.piece], gap);
   return finder.finish();
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/looks.hpp"
 #include "analysis/source_lines.hpp"
 #include "analysis/steps.hpp"
 #include "analysis/symbols/native_names.hpp"
@@ -76,9 +77,10 @@ std::vector<Gap> gaps_of(const recording::Recording& recording,
 // Whether the host may have been elsewhere then.
 bool is_gap(const IdlePiece& piece);
 
-// `pieces`: idle pieces of the device, or where there are no device times pauses of the host.
+// `pieces`: idle pieces of the device, or where there are no device times pauses of the host;
+// `gaps`: of these.
 Gaps find_gaps(const recording::Recording& recording, const std::vector<IdlePiece>& pieces,
-               const std::vector<IdlePiece>& host_pauses, SourceLines& lines,
+               const std::vector<Gap>& gaps, const Looks& looks, SourceLines& lines,
                NativeNames* names = nullptr);
 
 // "train.py:57 (main) > dataloader.py (__next__) > connection.py (_poll)".

@@ -25,8 +25,7 @@ void name_slowest(Finding& finding, double waits_ms, const ProcessReport& slowes
   finding.title = fmt::format("The GPU waits for rank {}, which is slower", slowest.rank);
   finding.evidence += fmt::format(
       " This rank waits {:.2f} ms per step in collectives, rank {} only {:.2f} ms: what is late "
-      "there "
-      "is waited for here.",
+      "there is waited for here.",
       waits_ms, slowest.rank, collective_ms_per_step(slowest));
   const auto own = std::find_if(slowest.findings.begin(), slowest.findings.end(),
                                 [](const Finding& f) { return f.problem; });

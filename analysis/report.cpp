@@ -12,10 +12,11 @@
 
 #include "analysis/api.hpp"
 #include "analysis/causes.hpp"
+#include "analysis/looks.hpp"
 #include "analysis/names.hpp"
 #include "analysis/ranks.hpp"
 #include "analysis/thresholds.hpp"
-#include "analysis/verdict.hpp"
+#include "analysis/verdict/verdict.hpp"
 #include "analysis/whatif/gains.hpp"
 #include "analysis/whatif/whatif.hpp"
 
@@ -257,19 +258,17 @@ std::uint64_t recorded_ns(const Recording& recording) {
 void warn_about_steps(const Recording& recording, ProcessReport& report) {
   auto& out = report.warnings;
   if (report.has_steps() && report.earlier_busy_ns * 2 > report.wall_ns) {
-    out.push_back(fmt::format(
-        "The host runs far ahead of the GPU: for {:.0f} % of the windows the GPU worked on "
-        "launches "
-        "from before the recording. The length of a step is the host's, not the GPU's; record more "
-        "steps (--active).",
-        100 * report.share(report.earlier_busy_ns)));
+    out.push_back(
+        fmt::format("The host runs far ahead of the GPU: for {:.0f} % of the windows the GPU "
+                    "worked on launches from before the recording. The length of a step is the "
+                    "host's, not the GPU's; record more steps (--active).",
+                    100 * report.share(report.earlier_busy_ns)));
   }
   if (report.calls == 0) {
-    out.push_back(
-        report.reach.driver_loaded && report.steps_seen == 0
-            ? "No CUDA call was intercepted, although libcuda.so.1 was loaded."
-            : "No CUDA call was intercepted: the program made none, or none in a window of the "
-              "schedule or of the capture range.");
+    out.push_back(report.reach.driver_loaded && report.steps_seen == 0
+                      ? "No CUDA call was intercepted, although libcuda.so.1 was loaded."
+                      : "No CUDA call was intercepted: the program made none, or none in a window "
+                        "of the schedule or of the capture range.");
     return;
   }
   const std::uint64_t needed = steps_needed(recording);
@@ -277,40 +276,37 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
       "{} steps were seen{}", report.steps_seen,
       needed == 0 ? "" : fmt::format(", the first window ends with step {}", needed - 1));
   if (report.mode == StepMode::kWholeSpan) {
-    out.push_back(
-        report.steps_seen == 0
-            ? std::string(
-                  "No step was seen: the numbers are of the whole time from the first to the "
-                  "last device work recorded. ") +
-                  how_to_get_steps(recording)
-            : fmt::format("No step lies in a recorded window ({}): the numbers are of the whole "
-                          "time from the first to the last device work recorded. Lower "
-                          "--skip-first, --wait or --warmup.",
-                          seen_and_needed));
+    out.push_back(report.steps_seen == 0
+                      ? std::string("No step was seen: the numbers are of the whole time from the "
+                                    "first to the last device work recorded. ") +
+                            how_to_get_steps(recording)
+                      : fmt::format("No step lies in a recorded window ({}): the numbers are of "
+                                    "the whole time from the first to the last device work "
+                                    "recorded. Lower --skip-first, --wait or --warmup.",
+                                    seen_and_needed));
   }
   if (report.mode == StepMode::kPasses) {
     out.push_back(fmt::format(
         "No step was seen: taken for steps are {} turns of the loop whose first device work is "
-        "asked "
-        "for at {}, {:.0f} of {:.0f} ms recorded. {}",
+        "asked for at {}, {:.0f} of {:.0f} ms recorded. {}",
         report.steps.size(), to_text(report.pass_line), static_cast<double>(report.wall_ns) / 1e6,
         static_cast<double>(recorded_ns(recording)) / 1e6, how_to_get_steps(recording)));
   }
   if (report.cut_windows > 0 && report.cut_planned_steps == 0) {
-    out.push_back(fmt::format(
-        "{} of {} windows of the capture range were still open when the recording ended: the last "
-        "holds {} whole steps.",
-        report.cut_windows, report.windows, report.cut_steps));
+    out.push_back(
+        fmt::format("{} of {} windows of the capture range were still open when the recording "
+                    "ended: the last holds {} whole steps.",
+                    report.cut_windows, report.windows, report.cut_steps));
   } else if (report.cut_windows > 0) {
     out.push_back(fmt::format(
         "{} of {} windows ended before their last step: of the last, {} of {} steps were seen.",
         report.cut_windows, report.windows, report.cut_steps, report.cut_planned_steps));
   }
   if (report.warmup_left_out > 0) {
-    out.push_back(fmt::format(
-        "The program ended before a window of the schedule ({}): the steps are of the start of the "
-        "program; the first {} left out as warm-up.",
-        seen_and_needed, report.warmup_left_out));
+    out.push_back(
+        fmt::format("The program ended before a window of the schedule ({}): the steps are of the "
+                    "start of the program; the first {} left out as warm-up.",
+                    seen_and_needed, report.warmup_left_out));
   }
 }
 
@@ -329,13 +325,13 @@ void warn_about_times(ProcessReport& report) {
   const bool off = std::find(report.settings.begin(), report.settings.end(),
                              "GPUBUSY_DEVICE_TIME=off") != report.settings.end();
   if (c.expected > 0 && c.timed == 0) {
-    out.push_back(fmt::format(
-        "No device time was measured (0 of {} pieces of work{}): whether the GPU is busy is not "
-        "known.",
-        c.expected,
-        off           ? "; --device-time is off"
-        : why.empty() ? std::string()
-                      : "; " + why));
+    out.push_back(
+        fmt::format("No device time was measured (0 of {} pieces of work{}): whether the GPU is "
+                    "busy is not known.",
+                    c.expected,
+                    off           ? "; --device-time is off"
+                    : why.empty() ? std::string()
+                                  : "; " + why));
   } else if (c.untimed() > 0) {
     out.push_back(fmt::format("{} of {} pieces of device work have no time ({}).", c.untimed(),
                               c.expected, why));
@@ -345,10 +341,10 @@ void warn_about_times(ProcessReport& report) {
                               c.orphan_times));
   }
   if (c.early_ops > 0) {
-    out.push_back(fmt::format(
-        "{} pieces of device work seem to begin more than {} ms before their launch: their times "
-        "are wrong.",
-        c.early_ops, kMaxClockCorrectionNs / 1'000'000));
+    out.push_back(
+        fmt::format("{} pieces of device work seem to begin more than {} ms before their launch: "
+                    "their times are wrong.",
+                    c.early_ops, kMaxClockCorrectionNs / 1'000'000));
   }
 }
 
@@ -427,18 +423,20 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   report.pass_line = lines.of_stack(selection.pass_stack);
   report.host_ns = host_times(host, report.steps);
   const std::vector<IdlePiece> pauses = host_pauses(host, report.steps);
-  Causes causes(recording, timeline, report.steps, lines);
+  const Looks looks(recording);
+  Causes causes(recording, timeline, report.steps, looks, lines);
   device.pieces = causes.tell(device.pieces, pauses);
   std::vector<IdlePiece> told_pauses = causes.tell(pauses, pauses);
   std::vector<std::uint32_t> row_of_piece;
   report.summary = summarise(recording, timeline, report.steps, device, told_pauses, causes, lines,
                              row_of_piece);
+  const std::vector<IdlePiece>& told = report.has_device_times() ? device.pieces : told_pauses;
+  const std::vector<Gap> gaps = gaps_of(recording, told, pauses);
   if (report.has_device_times()) {
-    report.division = divide(recording, timeline, report.steps, device, pauses, report.summary,
+    report.division = divide(recording, timeline, report.steps, device, gaps, looks, report.summary,
                              row_of_piece, lines);
   }
-  report.gaps =
-      find_gaps(recording, report.has_device_times() ? device.pieces : told_pauses, pauses, lines);
+  report.gaps = find_gaps(recording, told, gaps, looks, lines);
   report.workers =
       find_workers(recording, report.has_device_times() ? device.pieces : pauses, lines);
   report.times = std::move(device.steps);

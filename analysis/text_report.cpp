@@ -303,16 +303,14 @@ void tables(Page& page, const ProcessReport& p) {
 
 // Only where the process has less than the machine.
 std::string offer_text(const recording::HostOffer& h) {
-  const double quota = h.quota_processors();
   const bool pinned = h.usable_processors > 0 && h.usable_processors < h.online_processors;
-  const bool capped = quota > 0 && (h.usable_processors == 0 || quota < h.usable_processors);
-  if (!pinned && !capped) return {};
+  if (!pinned && !h.is_capped()) return {};
   std::string text =
       fmt::format("{} of {} processors may be used",
                   h.usable_processors == 0 ? "?" : std::to_string(h.usable_processors),
                   h.online_processors == 0 ? "?" : std::to_string(h.online_processors));
-  if (capped) {
-    text += fmt::format(", but the quota is {} ({} ms in each {} ms)", number(quota),
+  if (h.is_capped()) {
+    text += fmt::format(", but the quota is {} ({} ms in each {} ms)", number(h.quota_processors()),
                         number(static_cast<double>(h.cpu_quota_us) / 1e3),
                         number(static_cast<double>(h.cpu_period_us) / 1e3));
   }

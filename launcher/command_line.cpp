@@ -357,8 +357,7 @@ tl::expected<void, std::string> check_step_call(const config::Config& c) {
   const std::string near = nearest_step_call(c.step_pattern);
   return tl::unexpected(
       fmt::format("GPUBUSY_STEP={}: '{}' is not a function whose calls are recorded; allowed is "
-                  "one of the CUDA "
-                  "runtime or driver, e.g. call:{}",
+                  "one of the CUDA runtime or driver, e.g. call:{}",
                   c.step, c.step_pattern, near.empty() ? "cudaGraphLaunch" : near));
 }
 

@@ -40,11 +40,10 @@ int run(const std::vector<std::string>& arguments) {
       const config::Schedule schedule{c.skip_first, c.skip_first_wait, c.wait,
                                       c.warmup,     c.active,          c.repeat};
       if (c.capture_kind != config::CaptureKind::kNone) {
-        return write_all(
-                   STDOUT_FILENO,
-                   fmt::format("The schedule does not apply: windows are opened and closed by "
-                               "the program, --capture-range {}\n",
-                               c.capture_range))
+        return write_all(STDOUT_FILENO,
+                         fmt::format("The schedule does not apply: windows are opened and closed "
+                                     "by the program, --capture-range {}\n",
+                                     c.capture_range))
                    ? 0
                    : kExitNothing;
       }

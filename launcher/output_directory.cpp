@@ -102,8 +102,7 @@ tl::expected<OutputDirectory, std::string> prepare_output(const config::Config& 
         made.push_back(name);
       } else if (errno != EEXIST || i >= 1000) {
         return tl::unexpected(
-            fmt::format("cannot make output directory '{}' here: {} (choose one "
-                        "with --output)",
+            fmt::format("cannot make output directory '{}' here: {} (choose one with --output)",
                         name, error_text(errno)));
       }
     }

@@ -112,8 +112,7 @@ void tell(const Run& run) {
       alive == 0
           ? std::string()
           : fmt::format(
-                "{} of the program still {}: `gpubusy report '{}'` counts what they "
-                "do from now on",
+                "{} of the program still {}: `gpubusy report '{}'` counts what they do from now on",
                 count(alive, "process", "processes"), alive == 1 ? "runs" : "run", run.output.path);
   if (access(run.output.path.c_str(), F_OK) != 0) {
     const std::string gone = fmt::format(
@@ -187,10 +186,8 @@ int run_command(const CommandLine& line) {
   }
   struct statvfs library_system {};
   if (statvfs(library.c_str(), &library_system) == 0 && (library_system.f_flag & ST_NOEXEC) != 0) {
-    return refuse(
-        fmt::format("'{}' lies on a file system mounted noexec, from where no program "
-                    "can load it",
-                    library));
+    return refuse(fmt::format(
+        "'{}' lies on a file system mounted noexec, from where no program can load it", library));
   }
   Fd report, html;
   const struct {
@@ -225,10 +222,10 @@ int run_command(const CommandLine& line) {
       if (link.empty()) {
         unlink(check_in_file.c_str());
         undo();
-        return refuse(fmt::format(
-            "LD_PRELOAD cannot name '{}' (space, colon or $), and no link to it could be made in "
-            "XDG_RUNTIME_DIR, TMPDIR, /tmp or /var/tmp",
-            library));
+        return refuse(
+            fmt::format("LD_PRELOAD cannot name '{}' (space, colon or $), and no link to it could "
+                        "be made in XDG_RUNTIME_DIR, TMPDIR, /tmp or /var/tmp",
+                        library));
       }
     }
     changes.emplace_back("LD_PRELOAD", merge_preload(named, getenv("LD_PRELOAD")));

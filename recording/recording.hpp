@@ -232,11 +232,14 @@ struct HostOffer {
                ? 0
                : static_cast<double>(cpu_quota_us) / static_cast<double>(cpu_period_us);
   }
+  // Whether the quota is less than the processors that may be used.
+  bool is_capped() const {
+    const double quota = quota_processors();
+    return quota > 0 && (usable_processors == 0 || quota < usable_processors);
+  }
   // What the process can use at a time in the long run; 0: not known.
   double effective_processors() const {
-    const double quota = quota_processors();
-    return quota > 0 && (usable_processors == 0 || quota < usable_processors) ? quota
-                                                                              : usable_processors;
+    return is_capped() ? quota_processors() : usable_processors;
   }
 };
 

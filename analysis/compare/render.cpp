@@ -162,12 +162,11 @@ std::vector<std::string> notes_of(const Pair& pair) {
     }
   }
   if (a.from_trace != b.from_trace) {
-    notes.push_back(fmt::format(
-        "Before is a {}, after a {}: in a trace a kernel counts in the step in which it begins, in "
-        "a recording in the step in which it was launched; and a trace lacks work that was "
-        "launched "
-        "before it began.",
-        kind_text(a), kind_text(b)));
+    notes.push_back(
+        fmt::format("Before is a {}, after a {}: in a trace a kernel counts in the step in which "
+                    "it begins, in a recording in the step in which it was launched; and a trace "
+                    "lacks work that was launched before it began.",
+                    kind_text(a), kind_text(b)));
   }
   const std::size_t before = least_steps(pair.before), after = least_steps(pair.after);
   if ((before == 0) != (after == 0)) {
@@ -179,10 +178,8 @@ std::vector<std::string> notes_of(const Pair& pair) {
                     "last activity{}.",
                     pair.has_repeats() ? "" : ", and what is noise is not known"));
   } else if (!pair.has_repeats() && std::min(before, after) < kLeastSteps) {
-    notes.push_back(
-        fmt::format("Fewer than {} steps: what is noise is not known. Record more "
-                    "(--active).",
-                    kLeastSteps));
+    notes.push_back(fmt::format(
+        "Fewer than {} steps: what is noise is not known. Record more (--active).", kLeastSteps));
   }
   return notes;
 }
@@ -251,8 +248,7 @@ Json noise_source(const Pair& pair) {
 
 constexpr const char* kOneRunEach =
     "Judged by one run each: what runs of the same code differ by is not known. Give several runs "
-    "of "
-    "each side (gpubusy compare A1 A2 A3 -- B1 B2 B3).";
+    "of each side (gpubusy compare A1 A2 A3 -- B1 B2 B3).";
 
 bool has_one_run_each(const Comparison& c) { return c.before.size() == 1 && c.after.size() == 1; }
 

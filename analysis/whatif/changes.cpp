@@ -307,8 +307,7 @@ Applied use_workers(Model& model, const Change& change, Assumption assumption,
   model.supply.ahead = static_cast<std::uint32_t>(2 * workers);
   out.assumed = fmt::format(
       "a batch takes one worker {:.1f} ms{}, {:.0f} % of it computing{}, on {} processors; taking "
-      "a "
-      "batch from a worker 0.3 ms (0.05 to 1)",
+      "a batch from a worker 0.3 ms (0.05 to 1)",
       batch_ns / 1e6, change.workers_before > 0 ? " (they could not keep up)" : "", likely * 100,
       computing ? " (as looks tell)" : " (0 to 100)", surroundings.processors);
   return out;

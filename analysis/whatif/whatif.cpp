@@ -129,9 +129,11 @@ std::string render_text(const std::vector<Predictions>& predictions, const TextO
       page.wrapped(who + ": ", printable(p.error));
       continue;
     }
-    page.wrapped("", fmt::format("{}: a step takes {:.2f} ms (mean of {}); the model, with nothing "
-                                 "changed: {:.2f} ms",
-                                 who, p.step_ms, p.steps - 1, p.model_ms));
+    page.wrapped(
+        "",
+        fmt::format(
+            "{}: a step takes {:.2f} ms (mean of {}); the model, with nothing changed: {:.2f} ms",
+            who, p.step_ms, p.steps - 1, p.model_ms));
     if (p.rows.empty()) {
       page.line("  No finding calls for a change that can be predicted. Try --change.");
       continue;

@@ -85,15 +85,14 @@ std::optional<Outcome> check_command(const Machine& m) {
                        : fmt::format("{}, run by {}", m.measured.program, judged),
                    "", ""};
   }
-  return Outcome{
-      Status::kFailure, check->reason,
-      "The library cannot get into this process. Children that it starts are recorded if "
-      "they are ordinary programs.",
-      check->verdict == PreloadVerdict::kHarmful
-          ? "Use a build of the program for this machine's glibc, 64 bits, or a gpubusy "
-            "that was built for the program's system."
-          : "Use a dynamically linked program without set-user-ID and file capabilities "
-            "(a copy that you own has none)."};
+  return Outcome{Status::kFailure, check->reason,
+                 "The library cannot get into this process. Children that it starts are recorded "
+                 "if they are ordinary programs.",
+                 check->verdict == PreloadVerdict::kHarmful
+                     ? "Use a build of the program for this machine's glibc, 64 bits, or a gpubusy "
+                       "that was built for the program's system."
+                     : "Use a dynamically linked program without set-user-ID and file capabilities "
+                       "(a copy that you own has none)."};
 }
 
 std::optional<Outcome> check_place(const Machine& m) {

@@ -91,11 +91,10 @@ std::optional<Outcome> check_other_preloads(const Machine& m) {
                    "Take it out of LD_PRELOAD."};
   }
   if (!risky.empty()) {
-    return Outcome{
-        Status::kWarning, joined(risky) + " in LD_PRELOAD",
-        "It intercepts CUDA as well. gpubusy goes in front and sees the program's calls; "
-        "what the other library calls itself may be missing or counted.",
-        "If the verdict looks wrong, run without it."};
+    return Outcome{Status::kWarning, joined(risky) + " in LD_PRELOAD",
+                   "It intercepts CUDA as well. gpubusy goes in front and sees the program's "
+                   "calls; what the other library calls itself may be missing or counted.",
+                   "If the verdict looks wrong, run without it."};
   }
   return Outcome{Status::kOk,
                  joined(others) + (asan ? "; the AddressSanitizer's runtime stays in front" : ""),
@@ -139,11 +138,11 @@ std::optional<Outcome> check_slow_variables(const Machine& m) {
     reasons += (reasons.empty() ? "" : "; ") + std::string(slow.why);
   }
   if (names.empty()) return std::nullopt;
-  return Outcome{Status::kWarning, names,
-                 fmt::format("The verdict is right for this setting, but the setting is the cause: "
-                             "{}.",
-                             reasons),
-                 "Unset it to measure the program as it normally runs."};
+  return Outcome{
+      Status::kWarning, names,
+      fmt::format("The verdict is right for this setting, but the setting is the cause: {}.",
+                  reasons),
+      "Unset it to measure the program as it normally runs."};
 }
 
 std::optional<Outcome> check_container(const Machine& m) {
@@ -187,11 +186,10 @@ std::optional<Outcome> check_security(const Machine& m) {
   const bool confined = !selinux && !profile.empty() && profile != "unconfined" &&
                         profile.find("(enforce)") != profile.npos;
   if (!selinux && !confined) return std::nullopt;
-  return Outcome{
-      Status::kOk, selinux ? "SELinux enforces" : "AppArmor: " + profile,
-      "Where a program changes its domain at its start, ld.so ignores LD_PRELOAD. The child above "
-      "shows that ordinary programs are not concerned.",
-      ""};
+  return Outcome{Status::kOk, selinux ? "SELinux enforces" : "AppArmor: " + profile,
+                 "Where a program changes its domain at its start, ld.so ignores LD_PRELOAD. The "
+                 "child above shows that ordinary programs are not concerned.",
+                 ""};
 }
 
 }  // namespace gpubusy::launcher::doctor

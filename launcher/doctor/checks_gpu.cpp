@@ -110,10 +110,10 @@ bool is_simulated(const Machine& m) {
 
 std::optional<Outcome> check_device(const Machine& m) {
   if (!is_simulated(m)) return std::nullopt;
-  return Outcome{Status::kOk, "simulated, by gpubusy-sim",
-                 "Calls, streams, copies and time are modelled; a driver is neither needed nor "
-                 "looked for.",
-                 ""};
+  return Outcome{
+      Status::kOk, "simulated, by gpubusy-sim",
+      "Calls, streams, copies and time are modelled; a driver is neither needed nor looked for.",
+      ""};
 }
 
 std::optional<Outcome> check_driver(const Machine& m) {
@@ -129,10 +129,10 @@ std::optional<Outcome> check_driver(const Machine& m) {
   if (m.exists(kWslDevice)) {
     return Outcome{Status::kOk, "Windows' own, by WSL (/dev/dxg)", "", ""};
   }
-  return Outcome{Status::kFailure, "not loaded: there is no /proc/driver/nvidia/version",
-                 "Without it no program uses a GPU, and there is nothing to record.",
-                 "Run where the GPU is; `gpubusy-sim gpubusy COMMAND` tries a program on a "
-                 "simulated device."};
+  return Outcome{
+      Status::kFailure, "not loaded: there is no /proc/driver/nvidia/version",
+      "Without it no program uses a GPU, and there is nothing to record.",
+      "Run where the GPU is; `gpubusy-sim gpubusy COMMAND` tries a program on a simulated device."};
 }
 
 std::optional<Outcome> check_driver_library(const Machine& m) {
@@ -213,8 +213,7 @@ std::optional<Outcome> check_visible_devices(const Machine& m) {
   if (!cuda) return std::nullopt;
   const std::string found = "CUDA_VISIBLE_DEVICES=" + *cuda;
   const std::string why =
-      "CUDA stops reading at the first entry that it does not know, and hides "
-      "every GPU behind it.";
+      "CUDA stops reading at the first entry that it does not know, and hides every GPU behind it.";
   const std::string first = cuda->substr(0, cuda->find(','));
   if (first.find_first_not_of(" ") == first.npos || first[0] == '-' || first == "NoDevFiles") {
     return Outcome{Status::kFailure, found, "It hides every GPU.",
@@ -334,13 +333,12 @@ std::optional<Outcome> check_profiling_rights(const Machine& m) {
   const std::size_t value = text->find_first_not_of(' ', at + 21);
   const bool restricted = value != text->npos && (*text)[value] == '1';
   return Outcome{Status::kOk,
-                 restricted ? "performance counters are for administrators only "
-                              "(RmProfilingAdminOnly: 1)"
-                            : "performance counters are open to all",
                  restricted
-                     ? "gpubusy reads no counters: CUPTI's activities, which it uses, are not "
-                       "restricted by this. Nsight Compute is."
-                     : "",
+                     ? "performance counters are for administrators only (RmProfilingAdminOnly: 1)"
+                     : "performance counters are open to all",
+                 restricted ? "gpubusy reads no counters: CUPTI's activities, which it uses, are "
+                              "not restricted by this. Nsight Compute is."
+                            : "",
                  ""};
 }
 

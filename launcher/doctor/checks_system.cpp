@@ -79,9 +79,9 @@ std::optional<Outcome> check_output(const Machine& m) {
   if (room < m.config.max_size) {
     return Outcome{
         Status::kWarning, found,
-        fmt::format("A process may record {} (--max-size); at the reserve it stops early "
-                    "and says so.",
-                    size_text(m.config.max_size)),
+        fmt::format(
+            "A process may record {} (--max-size); at the reserve it stops early and says so.",
+            size_text(m.config.max_size)),
         "Make room, lower --active, or choose another directory with -o DIR."};
   }
   if (kind != nullptr && kind->trouble != nullptr) {
@@ -102,11 +102,12 @@ std::optional<Outcome> check_limits(const Machine& m) {
                    "ulimit -f unlimited"};
   }
   if (d.file_size_limit < m.config.max_size) {
-    return Outcome{Status::kWarning, found,
-                   fmt::format("A process may record {} (--max-size); at the limit it stops early "
-                               "and says so.",
-                               size_text(m.config.max_size)),
-                   "ulimit -f unlimited"};
+    return Outcome{
+        Status::kWarning, found,
+        fmt::format(
+            "A process may record {} (--max-size); at the limit it stops early and says so.",
+            size_text(m.config.max_size)),
+        "ulimit -f unlimited"};
   }
   if (d.open_files_limit < kFewFiles) {
     return Outcome{Status::kWarning, found, "The recording takes one descriptor of the program's.",
@@ -120,11 +121,10 @@ std::optional<Outcome> check_memory(const Machine& m) {
   if (limit == 0) return std::nullopt;
   const std::string found = size_text(limit) + " for this control group";
   if (limit < 512 * kMi) {
-    return Outcome{
-        Status::kWarning, found,
-        "CUPTI's buffers take up to 32 MiB in a window, and what is written counts until "
-        "the disk has it.",
-        "Raise the limit, or use --device-time events and a low --active."};
+    return Outcome{Status::kWarning, found,
+                   "CUPTI's buffers take up to 32 MiB in a window, and what is written counts "
+                   "until the disk has it.",
+                   "Raise the limit, or use --device-time events and a low --active."};
   }
   return Outcome{Status::kOk, found, "", ""};
 }
@@ -145,8 +145,8 @@ std::optional<Outcome> check_processors(const Machine& m) {
   if (usable < online) {
     return Outcome{
         Status::kWarning, found,
-        "os.cpu_count() says more than may be used; a DataLoader with so many workers "
-        "starves the GPU.",
+        "os.cpu_count() says more than may be used; a DataLoader with so many workers starves the "
+        "GPU.",
         fmt::format("OMP_NUM_THREADS={0} and DataLoader(num_workers={0}) at most.", usable)};
   }
   return Outcome{Status::kOk, found, "", ""};
@@ -179,11 +179,10 @@ std::optional<Outcome> check_own_memory(const Machine& m) {
 
 std::optional<Outcome> check_proc(const Machine& m) {
   if (!m.exists("/proc/self/stat")) {
-    return Outcome{
-        Status::kWarning, "not mounted",
-        "Names, modules and whether the program is Python are read there; gpubusy cannot "
-        "tell which processes loaded it.",
-        "Mount /proc."};
+    return Outcome{Status::kWarning, "not mounted",
+                   "Names, modules and whether the program is Python are read there; gpubusy "
+                   "cannot tell which processes loaded it.",
+                   "Mount /proc."};
   }
   const std::string mounts = m.read("/proc/self/mounts").value_or("");
   std::string options;

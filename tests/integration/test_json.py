@@ -61,9 +61,10 @@ def test_the_page_is_made_of_the_schemas():
 
 
 def test_findings_of_the_code_are_those_of_the_schema():
-    sources = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "analysis").glob("*.cpp")}
-    ids = set(re.findall(r'\bfinding\.id = "(\w+)"', "".join(sources.values())))
-    ids |= set(re.findall(r'Cause::\w+, "(\w+)"', sources["verdict.cpp"]))
+    verdict = ROOT / "analysis" / "verdict"
+    ids = set(re.findall(r'\{"(\w+)", (?:true|false), ', (verdict / "verdict.cpp").read_text()))
+    ids |= set(re.findall(r'\{Cause::\w+, "(\w+)"', (verdict / "causes.cpp").read_text()))
+    ids |= set(re.findall(r'\.id = "(\w+)"', (ROOT / "analysis" / "ranks.cpp").read_text()))
     assert len(ids) > 20
     described = load("report")["$defs"]["finding"]["properties"]["id"]["enum"]
     assert sorted(ids) == sorted(described)

@@ -12,7 +12,7 @@
 #include "analysis/api.hpp"
 #include "analysis/division.hpp"
 #include "analysis/report.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -25,18 +25,15 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+using testing::at;
 using testing::CallOptions;
+using testing::ids;
+using testing::kMs;
+using testing::kScript;
+using testing::kUs;
 using ::testing::Not;
 using testing::RecordingBuilder;
-
-constexpr const char* kScript = "/home/u/train.py";
-constexpr std::uint64_t kMs = 1'000'000, kUs = 1'000;
-
-std::vector<std::string> ids(const ProcessReport& report) {
-  std::vector<std::string> out;
-  for (const Finding& f : report.findings) out.push_back(f.id);
-  return out;
-}
+using testing::work;
 
 const Finding& first(const ProcessReport& report) {
   static const Finding kNone;
@@ -59,17 +56,6 @@ recording::Recording record(RecordingBuilder& b, std::uint32_t steps, Body body)
 template <typename Body>
 ProcessReport loop(RecordingBuilder& b, std::uint32_t steps, Body body) {
   return report_of(record(b, steps, body));
-}
-
-CallOptions at(std::uint32_t stack) {
-  CallOptions o;
-  o.python_stack = stack;
-  return o;
-}
-
-void work(RecordingBuilder& b, std::uint64_t call, std::uint64_t start, std::uint64_t end,
-          std::uint32_t kernel, CallOptions o = {}) {
-  b.device_time(b.launch(call, call + 5 * kUs, kernel, o), start, end, o);
 }
 
 // ---- by the stacks of calls

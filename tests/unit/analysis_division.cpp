@@ -14,7 +14,7 @@
 #include "analysis/api.hpp"
 #include "analysis/division.hpp"
 #include "analysis/report.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -26,10 +26,13 @@ using recording::WindowEvent;
 using testing::CallOptions;
 using testing::GapOptions;
 using ::testing::HasSubstr;
+using testing::kMs;
+using testing::kUs;
 using ::testing::Not;
 using testing::RecordingBuilder;
+using testing::work;
 
-constexpr std::uint64_t kUs = 1'000, kMs = 1'000'000, kStart = RecordingBuilder::kStart;
+constexpr std::uint64_t kStart = RecordingBuilder::kStart;
 constexpr const char* kNccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL";
 
 template <typename Values>
@@ -183,11 +186,6 @@ ProcessReport loop(RecordingBuilder& b, Body body) {
   }
   b.window(WindowEvent::kEnd, t, 0, 0, 10);
   return report_of(b.read());
-}
-
-void work(RecordingBuilder& b, std::uint64_t call, std::uint64_t start, std::uint64_t end,
-          std::uint32_t kernel, CallOptions o = {}) {
-  b.device_time(b.launch(call, call + 5 * kUs, kernel, o), start, end, o);
 }
 
 std::uint64_t part(const ProcessReport& r, Part p) { return r.division.total.at(p) / 10; }

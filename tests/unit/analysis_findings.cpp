@@ -11,7 +11,7 @@
 
 #include "analysis/matrix_kernels.hpp"
 #include "analysis/report.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -20,37 +20,20 @@ using recording::CopyDirection;
 using recording::MemoryKind;
 using recording::StepSource;
 using recording::WindowEvent;
+using testing::at;
 using testing::CallOptions;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using testing::finding;
 using testing::GapOptions;
 using ::testing::HasSubstr;
+using testing::ids;
+using testing::kMs;
+using testing::kScript;
+using testing::kUs;
 using ::testing::Not;
 using testing::RecordingBuilder;
-
-constexpr const char* kScript = "/home/u/train.py";
-constexpr std::uint64_t kMs = 1'000'000, kUs = 1'000;
-
-std::vector<std::string> ids(const ProcessReport& report) {
-  std::vector<std::string> out;
-  for (const Finding& f : report.findings) out.push_back(f.id);
-  return out;
-}
-
-const Finding& finding(const ProcessReport& report, const std::string& id) {
-  for (const Finding& f : report.findings) {
-    if (f.id == id) return f;
-  }
-  ADD_FAILURE() << "no finding " << id;
-  static const Finding kNone;
-  return kNone;
-}
-
-CallOptions at(std::uint32_t stack) {
-  CallOptions o;
-  o.python_stack = stack;
-  return o;
-}
+using testing::work;
 
 // A loop of `steps` steps; `body(t)` writes one and returns its length.
 template <typename Body>
@@ -65,11 +48,6 @@ ProcessReport loop(RecordingBuilder& b, std::uint32_t steps, Body body,
   }
   b.window(WindowEvent::kEnd, t, 0, 0, steps);
   return report_of(b.read());
-}
-
-void work(RecordingBuilder& b, std::uint64_t call, std::uint64_t start, std::uint64_t end,
-          std::uint32_t kernel, CallOptions o = {}) {
-  b.device_time(b.launch(call, call + 5 * kUs, kernel, o), start, end, o);
 }
 
 // ---- evaluation ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 #include "analysis/api.hpp"
 #include "analysis/gaps.hpp"
 #include "analysis/report.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -16,9 +16,9 @@ using recording::GapFile;
 using recording::GapSample;
 using testing::GapOptions;
 using ::testing::HasSubstr;
+using testing::kMs;
 using testing::RecordingBuilder;
 
-constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kStart = RecordingBuilder::kStart;
 constexpr std::uint16_t kRead = 0, kWrite = 1, kPoll = 7, kSelect = 23, kFutex = 202, kSleep = 230,
                         kWaitId = 247;

@@ -12,7 +12,7 @@
 #include "analysis/api.hpp"
 #include "analysis/host_counters.hpp"
 #include "analysis/report.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -26,19 +26,15 @@ using ::testing::ElementsAre;
 using testing::GapOptions;
 using ::testing::HasSubstr;
 using testing::HostValues;
+using testing::ids;
+using testing::kMs;
+using testing::kUs;
 using ::testing::Not;
 using testing::RecordingBuilder;
 
 constexpr std::uint64_t kStart = RecordingBuilder::kStart;
-constexpr std::uint64_t kMs = 1'000'000, kUs = 1'000;
 constexpr std::uint32_t kSteps = 10;
 constexpr std::uint64_t kStep = 20 * kMs;
-
-std::vector<std::string> ids(const ProcessReport& report) {
-  std::vector<std::string> out;
-  for (const Finding& f : report.findings) out.push_back(f.id);
-  return out;
-}
 
 const Finding& of(const ProcessReport& report, std::string_view id) {
   static const Finding kNone;

@@ -8,7 +8,7 @@
 
 #include "analysis/api.hpp"
 #include "analysis/report.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 #include "tests/support/scenarios.hpp"
 
 namespace gpubusy::analysis {
@@ -19,29 +19,13 @@ using recording::MemoryKind;
 using recording::WindowEvent;
 using testing::CallOptions;
 using ::testing::ElementsAre;
+using testing::finding;
 using ::testing::HasSubstr;
+using testing::ids;
 using ::testing::IsEmpty;
+using testing::kMs;
+using testing::kScript;
 using testing::RecordingBuilder;
-
-constexpr const char* kScript = "/home/u/train.py";
-constexpr std::uint64_t kMs = 1'000'000;
-
-std::vector<std::string> ids(const ProcessReport& report) {
-  std::vector<std::string> out;
-  for (const Finding& f : report.findings) out.push_back(f.id);
-  return out;
-}
-
-const Finding& finding(const ProcessReport& report, const std::string& id) {
-  const auto it = std::find_if(report.findings.begin(), report.findings.end(),
-                               [&](const Finding& f) { return f.id == id; });
-  if (it == report.findings.end()) {
-    ADD_FAILURE() << "no finding " << id;
-    static const Finding kNone;
-    return kNone;
-  }
-  return *it;
-}
 
 std::string all_warnings(const ProcessReport& report) {
   std::string out;

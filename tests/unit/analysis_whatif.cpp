@@ -12,7 +12,7 @@
 #include "analysis/report.hpp"
 #include "analysis/whatif/gains.hpp"
 #include "analysis/whatif/whatif.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 #include "tests/support/scenarios.hpp"
 
 namespace gpubusy::analysis::whatif {
@@ -25,11 +25,12 @@ using recording::WindowEvent;
 using testing::CallOptions;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kMs;
+using testing::kScript;
+using testing::kUs;
 using testing::RecordingBuilder;
 
-constexpr std::uint64_t kMs = 1'000'000, kUs = 1'000;
 constexpr int kSteps = 12;
-constexpr const char* kScript = "/home/u/train.py";
 
 // A loop of steps; `body(t, i)` writes one and returns its length.
 RecordingBuilder loop(

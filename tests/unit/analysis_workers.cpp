@@ -7,18 +7,18 @@
 #include <gtest/gtest.h>
 
 #include "analysis/report.hpp"
-#include "tests/support/recording_builder.hpp"
+#include "tests/support/reports.hpp"
 
 namespace gpubusy::analysis {
 namespace {
 
 using recording::GapFile;
 using ::testing::HasSubstr;
+using testing::kMs;
 using ::testing::Not;
 using testing::RecordingBuilder;
 using testing::WorkerOptions;
 
-constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kStart = RecordingBuilder::kStart;
 constexpr std::uint16_t kRead = 0, kPoll = 7, kFlock = 73, kFutex = 202, kOpen = 257;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From numbers to findings. Each finding is an independent function in one table (verdict.cpp): it
-// looks at the report so far and says something or nothing. Thread-safe.
+// From numbers to findings: a table of independent functions (findings.hpp). Thread-safe.
 #pragma once
 
 #include <vector>
