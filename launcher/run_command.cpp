@@ -48,6 +48,31 @@ std::string count(std::size_t n, const char* one, const char* many) {
   return fmt::format("{} {}", n, n == 1 ? one : many);
 }
 
+constexpr std::size_t kMostTraceLines = 8;
+
+// A capture range may make a window of each step: many have one line together.
+void say_traces(const std::vector<analysis::WrittenTrace>& traces, const std::string& directory) {
+  const auto line = [](const std::string& what, std::uint64_t steps, std::uint64_t events,
+                       std::uint64_t left_out, const std::string& path) {
+    say(fmt::format("{} of {}, {}{}: {}", what, count(steps, "step", "steps"),
+                    count(events, "event", "events"),
+                    left_out == 0 ? "" : fmt::format(", {} left out for size", left_out), path));
+  };
+  if (traces.size() > kMostTraceLines) {
+    std::uint64_t steps = 0, events = 0, left_out = 0;
+    for (const analysis::WrittenTrace& trace : traces) {
+      steps += trace.steps;
+      events += trace.events;
+      left_out += trace.left_out;
+    }
+    line(fmt::format("{} traces", traces.size()), steps, events, left_out, directory);
+    return;
+  }
+  for (const analysis::WrittenTrace& trace : traces) {
+    line("trace", trace.steps, trace.events, trace.left_out, trace.path);
+  }
+}
+
 // Why there is no recording, as far as it was seen.
 std::string why_nothing(const CommandLine& line, const PreloadCheck& check,
                         const CheckIns& check_ins) {
@@ -165,13 +190,7 @@ void tell(const Run& run) {
     for (const recording::Error& error : result.problems) say(error.message);
     if (!run.line.quiet) {
       for (const std::string& note : result.notes) say(note);
-      for (const analysis::WrittenTrace& trace : result.written) {
-        say(fmt::format(
-            "trace of {}, {}{}: {}", count(trace.steps, "step", "steps"),
-            count(trace.events, "event", "events"),
-            trace.left_out == 0 ? "" : fmt::format(", {} left out for size", trace.left_out),
-            trace.path));
-      }
+      say_traces(result.written, run.output.path);
     }
   }
 }

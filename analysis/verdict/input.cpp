@@ -298,10 +298,13 @@ Found data_starvation(const ProcessReport& report) {
   std::uint64_t before_input = 0;
   for (const IdleRow* row : rows) before_input += row->input_copy ? row->ns : 0;
   const bool input = before_input * 2 > finding.total_ns;
-  // Without steps it may be the weights as well.
+  const LoadingSeen seen = loading_seen(report);
+  // Without steps it may be the weights as well; without a loader an environment, noise, a mask.
   finding.title = !report.has_steps() ? "The GPU waits for data from the host"
-                  : input             ? "The GPU waits for input data"
-                                      : "The GPU waits at the start of the step";
+                  : !input            ? "The GPU waits at the start of the step"
+                  : report.has_loader || seen.in_workers
+                      ? "The GPU waits for input data"
+                      : "The GPU waits for data that the host makes";
   finding.evidence = fmt::format("Idle {}", cost_text(finding, report));
   if (report.has_steps()) {
     finding.evidence += fmt::format(", in {} of {} steps", finding.steps, report.steps.size());
@@ -312,7 +315,6 @@ Found data_starvation(const ProcessReport& report) {
                             : "the work that follows is no copy from the host, so it may be "
                               "something other than input.";
   add_doing(finding, report, is_starved<GapRow>);
-  const LoadingSeen seen = loading_seen(report);
   if (seen.in_workers) add_workers(finding, report);
   // Of what no loader does only the line is known, not whether it can be prepared ahead.
   if (seen.in_workers || (input && report.has_loader && !from_queue(report))) {

@@ -146,7 +146,7 @@ TEST(AnalysisPasses, TurnsOfTheLoopAreSteps) {
   EXPECT_EQ(r.pass_line.line, 120);  // 40 bytes are 20 code units
   ASSERT_THAT(problems(r), Not(IsEmpty()));
   EXPECT_EQ(r.findings[0].id, "data_starvation");
-  EXPECT_EQ(r.findings[0].title, "The GPU waits for input data");
+  EXPECT_EQ(r.findings[0].title, "The GPU waits for data that the host makes");
   // Of the 8 ms, 2 are the wait's: so long had the host been held up.
   EXPECT_NEAR(r.findings[0].ms_of_step.median, 6.0, 0.1);
   // What the program does behind the last device work is no part of it.
