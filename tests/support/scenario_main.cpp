@@ -34,6 +34,7 @@ std::vector<RecordingBuilder> build(const std::string& scenario) {
   if (scenario == "ranges") return {t::ranges()};
   if (scenario == "golden") return {t::golden()};
   if (scenario == "million") return {t::many_calls(1'000'000)};
+  if (scenario == "ten_million") return {t::many_calls(5'000'000, true)};  // calls and device times
   if (scenario == "uneven") return {t::uneven_calls(500'000)};
   if (scenario == "windows") return {t::two_windows()};
   if (scenario == "markup") return {t::markup()};
@@ -49,7 +50,7 @@ int main(int count, char** arguments) {
   if (recordings.empty()) {
     std::fputs(
         "usage: gpubusy_scenario "
-        "starved|pinned|launches|everything|ranges|ranks|golden|million|uneven|"
+        "starved|pinned|launches|everything|ranges|ranks|golden|million|ten_million|uneven|"
         "markup|windows "
         "DIRECTORY"
         " [report|json|recording|html [MAX]]\n",

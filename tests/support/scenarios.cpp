@@ -272,7 +272,7 @@ RecordingBuilder golden() {
   return b;
 }
 
-RecordingBuilder many_calls(std::uint64_t calls) {
+RecordingBuilder many_calls(std::uint64_t calls, bool looks) {
   RecordingBuilder b;
   b.device(0, "NVIDIA H200");
   std::uint32_t kernels[64];
@@ -287,6 +287,14 @@ RecordingBuilder many_calls(std::uint64_t calls) {
   std::uint64_t t = RecordingBuilder::kStart;
   b.window(WindowEvent::kBegin, t, 0, 0, static_cast<std::uint32_t>(steps));
   for (std::uint64_t i = 0; i < steps; ++i) {
+    const std::uint64_t begin = t;
+    if (looks) t += 5 * kMs;
+    for (std::uint64_t at = begin; at < t; at += kMs) {
+      GapOptions look;
+      look.python_stack = stacks[i % 256];
+      look.run_ns = kMs;
+      b.gap_sample(at + kMs, at, look);
+    }
     for (std::uint64_t k = 0; k < kPerStep; ++k) {
       CallOptions o;
       o.python_stack = stacks[k % 256];

@@ -43,8 +43,9 @@ RecordingBuilder ranges(std::uint32_t pid = 6161);
 // type of record. The file in the repository stays as it is for ever; this may not change either.
 RecordingBuilder golden();
 
-// A recording with about `calls` calls, for speed.
-RecordingBuilder many_calls(std::uint64_t calls);
+// A recording with about `calls` calls and as many device times, for speed; `looks`: steps begin
+// with 5 ms of host work that was looked at each ms.
+RecordingBuilder many_calls(std::uint64_t calls, bool looks = false);
 
 // About `calls` launches and copies of uneven lengths on three streams, with ranges that nest, for
 // the speed of viewers: nothing in it repeats.
