@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "analysis/api.hpp"
-#include "analysis/chrome_trace.hpp"
+#include "analysis/chrome_trace/chrome_trace.hpp"
 #include "analysis/steps.hpp"
 #include "analysis/symbols/recording_names.hpp"
 #include "analysis/timeline.hpp"

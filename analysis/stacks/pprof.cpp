@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "analysis/chrome_trace.hpp"
+#include "analysis/chrome_trace/chrome_trace.hpp"
 
 namespace gpubusy::analysis {
 namespace {

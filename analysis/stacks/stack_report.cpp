@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "analysis/chrome_trace.hpp"
+#include "analysis/chrome_trace/chrome_trace.hpp"
 #include "analysis/names.hpp"
 #include "analysis/stacks/folded.hpp"
 #include "analysis/stacks/operators.hpp"

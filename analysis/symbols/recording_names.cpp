@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "analysis/chrome_trace.hpp"
+#include "analysis/chrome_trace/chrome_trace.hpp"
 #include "analysis/names.hpp"
 #include "analysis/symbols/elf_object.hpp"
 #include "analysis/symbols/memory_source.hpp"
