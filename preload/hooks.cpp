@@ -77,6 +77,17 @@ template <recording::Category kCategory, class Call, class Payload>
   return result;
 }
 
+// What tells this call from others of its function: of graph launches, the executable graph.
+template <recording::Category kCategory, class First, class... Rest>
+const void* key_of(const First& first, const Rest&...) noexcept {
+  if constexpr (kCategory == recording::Category::kGraphLaunch) return first;
+  return nullptr;
+}
+template <recording::Category>
+const void* key_of() noexcept {
+  return nullptr;
+}
+
 }  // namespace
 }  // namespace gpubusy::preload
 
@@ -103,15 +114,15 @@ namespace runtime = gpubusy::runtime;
     constexpr auto kId = ApiId::symbol;                                                            \
     auto* real_function = real<RESULT params>(kId);                                                \
     if (real_function == nullptr) [[unlikely]] return missing<RESULT>();                           \
-    const void* function_key = key;                                                                \
+    const void* call_key = key;                                                                \
     if (runtime::passes_through<recording::Category::k##category>(                                 \
-            static_cast<std::uint32_t>(kId), function_key)) [[likely]] {                           \
+            static_cast<std::uint32_t>(kId), call_key)) [[likely]] {                           \
       return real_function args;                                                                   \
     }                                                                                              \
     const runtime::CallSite site{                                                                  \
         static_cast<std::uint32_t>(kId), recording::Category::k##category,                         \
         LAYER, std::uint16_t{per_thread ? recording::kCallPerThreadStream : 0},                    \
-        function_key, argument(stream_expr, per_thread)};                                          \
+        call_key, argument(stream_expr, per_thread)};                                          \
     return intercept<recording::Category::k##category>(                                            \
         site, [&] { return real_function args; },                                                  \
         [&]([[maybe_unused]] int result) { return payload_expr; });                                \
@@ -138,7 +149,8 @@ namespace runtime = gpubusy::runtime;
   GPUBUSY_DEFINE(symbol##_ptds, true, category, params, args, key, stream, payload)
 
 #define HOOK(variants, symbol, category, params, args, stream, payload) \
-  GPUBUSY_HOOK_##variants(symbol, category, params, args, nullptr, stream, payload)
+  GPUBUSY_HOOK_##variants(symbol, category, params, args,               \
+                          key_of<recording::Category::k##category> args, stream, payload)
 #define LAUNCH(variants, symbol, params, args, function, shape, stream)                          \
   GPUBUSY_HOOK_##variants(symbol, Launch, params, args, reinterpret_cast<const void*>(function), \
                           on(stream), launched(function, LAYER, shape))

@@ -19,6 +19,7 @@
 #include "runtime/keep_errno.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/recorder.hpp"
+#include "runtime/step_tracker.hpp"
 #include "runtime/streams.hpp"
 
 namespace gpubusy::preload {
@@ -397,6 +398,7 @@ GraphLaunchPayload graph_launched(Exec exec) noexcept {
 template <class Exec>
 Exec ending_graph(Exec exec) noexcept {
   runtime::forget_graph(reinterpret_cast<void*>(exec));
+  runtime::steps_forget_graph(exec);
   return exec;
 }
 template <class Stream>
@@ -404,14 +406,18 @@ SyncPayload capture_began(int result, Stream stream) noexcept {
   if (result == 0) runtime::capture_began(reinterpret_cast<void*>(stream));
   return {address_of(stream), 0};
 }
-template <class Stream>
-SyncPayload capture_ended(int result, Stream stream) noexcept {
+template <class Stream, class Graph>
+SyncPayload capture_ended(int result, Stream stream, const Graph* graph) noexcept {
   runtime::capture_ended(result, reinterpret_cast<void*>(stream));
+  runtime::steps_saw_capture_end(result == 0 && graph != nullptr ? *graph : nullptr);
   return {address_of(stream), 0};
 }
 template <class Exec, class Graph>
 NoPayload instantiated(int result, Exec* exec, Graph graph) noexcept {
-  if (result == 0 && exec != nullptr) runtime::graph_instantiated(*exec, graph);
+  if (result == 0 && exec != nullptr) {
+    runtime::graph_instantiated(*exec, graph);
+    runtime::steps_saw_instantiation(*exec, graph);
+  }
   return {};
 }
 inline NoPayload unloaded() noexcept {

@@ -66,9 +66,9 @@ void CallScope::enter() noexcept {
     // The walk for the stack also tells whether this is an optimizer's step.
     python::OptimizerCall optimizer;
     python_stack_ = capture_python(&optimizer);
-    steps_before_call(site_.function, optimizer);
+    steps_before_call(site_.function(), optimizer);
   } else {
-    steps_before_call(site_.function, look_for_optimizer(site_.function));
+    steps_before_call(site_.function(), look_for_optimizer(site_.function()));
     if (wants_stack && mode() == Mode::kRecording && python_may_be_here()) {
       python_stack_ = capture_python(nullptr);
     }
@@ -173,7 +173,11 @@ void CallScope::done() noexcept {
   if (armed_) [[unlikely]]
     first_call_is_over();
   const bool took_effect = result_ == 0 && (flags_ & recording::kCallCaptured) == 0;
-  if (took_effect) steps_after_call(site_.api, site_.function, site_.layer, end_ns_);
+  if (took_effect) steps_after_call(site_.api, site_.function(), site_.layer, end_ns_);
+  if ((flags_ & recording::kCallCaptured) != 0) steps_saw_captured_call();
+  if (took_effect && site_.category == recording::Category::kGraphLaunch) {
+    steps_after_graph(site_.key, end_ns_);
+  }
   if (cupti::is_on()) {
     const bool some = records() && correlation_ % kHarvestEvery == 0;
     if (some || cupti::any_full_buffer()) cupti::harvest_if_due(end_ns_);

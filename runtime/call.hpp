@@ -21,11 +21,13 @@ namespace gpubusy::runtime {
 
 template <recording::Category kCategory>
 [[gnu::always_inline]] inline bool passes_through(std::uint32_t api,
-                                                  [[maybe_unused]] const void* function) noexcept {
+                                                  [[maybe_unused]] const void* key) noexcept {
   const Mode m = mode();
   if (m == Mode::kOff) return true;
   if (is_nested()) {
-    if ((t_local.busy & kInRealCall) != 0) step_saw_nested_call(api, function);
+    if ((t_local.busy & kInRealCall) != 0) {
+      step_saw_nested_call(api, kCategory == recording::Category::kLaunch ? key : nullptr);
+    }
     return true;
   }
   if (m == Mode::kTracking) {
@@ -33,7 +35,8 @@ template <recording::Category kCategory>
     if (has_driver_work()) [[unlikely]]
       return false;
     if (t_local.in_step || api == g_step_api.load(std::memory_order_relaxed)) return false;
-    if constexpr (kCategory == recording::Category::kLaunch) return launch_is_plain(function);
+    if constexpr (kCategory == recording::Category::kLaunch) return launch_is_plain(key);
+    if constexpr (kCategory == recording::Category::kGraphLaunch) return graph_is_plain(key);
     return true;
   }
   if (m == Mode::kIdle) return !arms(kCategory) && !is_always_seen(kCategory);
@@ -44,9 +47,13 @@ struct CallSite {
   std::uint32_t api;
   recording::Category category;
   recording::Layer layer;
-  std::uint16_t flags;   // recording::CallFlags known beforehand
-  const void* function;  // launches: the kernel's function, else null
+  std::uint16_t flags;  // recording::CallFlags known beforehand
+  const void* key;      // launches: the kernel's function; of graphs: the executable; else null
   StreamArgument stream;
+
+  const void* function() const noexcept {
+    return category == recording::Category::kLaunch ? key : nullptr;
+  }
 };
 
 class CallScope {

@@ -4,10 +4,12 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <utility>
 
 #include "runtime/driver.hpp"
 #include "runtime/kernels.hpp"
 #include "runtime/launch_classifier.hpp"
+#include "runtime/pointer_map.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/step_detector.hpp"
 
@@ -33,6 +35,10 @@ void move_on(const StepEdges& edges) noexcept {
     step_edge(edges.time_ns[i], recording::StepSource::kOptimizer);
   }
 }
+
+// ---- optimizer steps in graphs
+constinit PointerMap<10> g_step_graphs;  // graphs, and what was made executable of them
+constinit thread_local bool t_captured_step = false;
 
 // ---- kernel:GLOB
 StepMatch match(const void* function, recording::Layer layer) noexcept {
@@ -71,6 +77,10 @@ bool launch_is_plain(const void* function) noexcept {
     case config::StepKind::kNone: break;
   }
   return true;
+}
+
+bool graph_is_plain(const void* graph_exec) noexcept {
+  return g_step_graphs.is_empty() || g_step_graphs.find(graph_exec) == 0;
 }
 
 python::OptimizerCall look_for_optimizer(const void* function) noexcept {
@@ -124,6 +134,36 @@ void steps_after_call(std::uint32_t api, const void* function, recording::Layer 
   }
 }
 
+void steps_saw_captured_call() noexcept {
+  if (kind() == config::StepKind::kOptimizer && t_local.in_step) t_captured_step = true;
+}
+
+void steps_saw_capture_end(const void* graph) noexcept {
+  const bool step = std::exchange(t_captured_step, false);
+  if (graph == nullptr || (!step && g_step_graphs.is_empty())) return;
+  // A graph's handle may be that of an earlier one.
+  g_step_graphs.set(graph, step ? 1 : 0);
+}
+
+void steps_saw_instantiation(const void* graph_exec, const void* graph) noexcept {
+  if (g_step_graphs.is_empty()) return;
+  g_step_graphs.set(graph_exec, g_step_graphs.find(graph));
+}
+
+void steps_forget_graph(const void* graph_exec) noexcept {
+  if (!g_step_graphs.is_empty()) g_step_graphs.set(graph_exec, 0);
+}
+
+void steps_after_graph(const void* graph_exec, std::uint64_t end_ns) noexcept {
+  if (graph_is_plain(graph_exec)) return;
+  const std::uint32_t thread = own_thread_id();
+  pthread_mutex_lock(&g_detector_mutex);
+  g_detector.see(thread, graph_exec, graph_exec, end_ns);
+  const StepEdges edges = g_detector.thread_ended(thread);
+  pthread_mutex_unlock(&g_detector_mutex);
+  move_on(edges);
+}
+
 void step_saw_nested_call(std::uint32_t api, const void* function) noexcept {
   if (kind() == config::StepKind::kCall) {
     if (api == g_step_api.load(std::memory_order_relaxed)) ++t_nested.calls;
@@ -157,6 +197,7 @@ void set_up_steps() noexcept { g_kind.store(configuration().step_kind, std::memo
 void forget_steps_after_fork() noexcept {
   t_nested = {};
   g_classifier.reset();
+  g_step_graphs.clear_after_fork();
   g_detector_mutex = PTHREAD_MUTEX_INITIALIZER;
   g_detector.reset();
 }
