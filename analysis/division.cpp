@@ -44,7 +44,7 @@ constexpr PartText kPartTexts[] = {
     {Part::kEarlier, "earlier", "launched before recording", "compute"},
     {Part::kLoaderWorkers, "loader_workers", "input: waits for loader workers", "input"},
     {Part::kWorkerStart, "worker_start", "input: starts processes", "input"},
-    {Part::kLoading, "loading", "input: loads in the main process", "input"},
+    {Part::kLoading, "loading", "input: made in the main process", "input"},
     {Part::kStorage, "storage", "input: waits for storage or network", "input"},
     {Part::kInput, "input", "input, not seen how", "input"},
     {Part::kLaunching, "launching", "launching", "launching"},
@@ -108,29 +108,30 @@ constexpr OfCause kOfCause[] = {
 };
 static_assert(std::size(kOfCause) == kCauses - 1);  // all but kNone
 
-// What a look tells of a stretch in which the host was outside CUDA: where it was for input, and
-// where it was for something else. kUnknown: no more than is known without the look.
+// What a look tells of a stretch in which the host was outside CUDA: in a loader, before a copy to
+// the device, and anywhere else. kUnknown: no more than is known without the look.
 struct OfLook {
   GapKind kind;
-  Part for_input, for_else;
+  Part in_loader, before_copy, elsewhere;
 };
 constexpr OfLook kOfLook[] = {
-    {GapKind::kRuns, Part::kLoading, Part::kHostRuns},
-    {GapKind::kNoProcessor, Part::kUnknown, Part::kNoProcessor},  // input is late all the same
-    {GapKind::kInterpreter, Part::kInterpreter, Part::kInterpreter},
-    {GapKind::kCollector, Part::kCollection, Part::kCollection},
-    {GapKind::kWorkers, Part::kLoaderWorkers, Part::kLoaderWorkers},
-    {GapKind::kChild, Part::kLoading, Part::kChild},
-    {GapKind::kAutograd, Part::kLoading, Part::kHostRuns},
-    {GapKind::kLock, Part::kLoading, Part::kLock},
-    {GapKind::kSleep, Part::kLoading, Part::kSleep},
-    {GapKind::kPageFault, Part::kMemory, Part::kMemory},
-    {GapKind::kFileRead, Part::kStorage, Part::kFiles},
-    {GapKind::kFileWrite, Part::kLoading, Part::kFiles},
-    {GapKind::kFileLookUp, Part::kStorage, Part::kFiles},
-    {GapKind::kInput, Part::kStorage, Part::kStreams},
-    {GapKind::kOutput, Part::kLoading, Part::kStreams},
-    {GapKind::kMemory, Part::kMemory, Part::kMemory},
+    {GapKind::kRuns, Part::kLoading, Part::kLoading, Part::kHostRuns},
+    {GapKind::kNoProcessor, Part::kUnknown, Part::kNoProcessor,
+     Part::kNoProcessor},  // input is late all the same
+    {GapKind::kInterpreter, Part::kInterpreter, Part::kInterpreter, Part::kInterpreter},
+    {GapKind::kCollector, Part::kCollection, Part::kCollection, Part::kCollection},
+    {GapKind::kWorkers, Part::kLoaderWorkers, Part::kLoaderWorkers, Part::kLoaderWorkers},
+    {GapKind::kChild, Part::kLoading, Part::kChild, Part::kChild},
+    {GapKind::kAutograd, Part::kLoading, Part::kHostRuns, Part::kHostRuns},
+    {GapKind::kLock, Part::kLoading, Part::kLock, Part::kLock},
+    {GapKind::kSleep, Part::kLoading, Part::kSleep, Part::kSleep},
+    {GapKind::kPageFault, Part::kMemory, Part::kMemory, Part::kMemory},
+    {GapKind::kFileRead, Part::kStorage, Part::kStorage, Part::kFiles},
+    {GapKind::kFileWrite, Part::kLoading, Part::kFiles, Part::kFiles},
+    {GapKind::kFileLookUp, Part::kStorage, Part::kStorage, Part::kFiles},
+    {GapKind::kInput, Part::kStorage, Part::kStorage, Part::kStreams},
+    {GapKind::kOutput, Part::kLoading, Part::kStreams, Part::kStreams},
+    {GapKind::kMemory, Part::kMemory, Part::kMemory, Part::kMemory},
 };
 
 // The beginnings of names, without a namespace: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)",
@@ -306,12 +307,12 @@ class Divider {
   }
 
   Part by_look(Part base, const recording::GapSample& look, const recording::GapSample* own) {
-    const bool input = base == Part::kInput || base == Part::kLoading;
-    if (!input && base != Part::kHostAtStart && base != Part::kHostInStep) return base;
+    const bool loader = base == Part::kLoading, copy = base == Part::kInput;
+    if (!loader && !copy && base != Part::kHostAtStart && base != Part::kHostInStep) return base;
     const GapKind kind = kind_at(look, own);
     for (const OfLook& of : kOfLook) {
       if (of.kind != kind) continue;
-      const Part part = input ? of.for_input : of.for_else;
+      const Part part = loader ? of.in_loader : copy ? of.before_copy : of.elsewhere;
       return part == Part::kUnknown ? base : part;
     }
     return base;

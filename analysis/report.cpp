@@ -264,6 +264,18 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
                     "host's, not the GPU's; record more steps (--active).",
                     100 * report.share(report.earlier_busy_ns)));
   }
+  // Outside steps are those of the same run, in tracking mode: hooks cost next to nothing there.
+  if (report.has_steps() && report.other_steps >= kFewestToCompare &&
+      report.steps.size() >= kFewestToCompare &&
+      report.step_ms.median >= kSlowedBy * report.other_step_ms.median &&
+      report.step_ms.median >= kSlowedByMs + report.other_step_ms.median) {
+    out.push_back(fmt::format(
+        "Recorded steps take {:.1f} times as long as the others ({:.2f} against {:.2f} ms, median "
+        "of {}): recording slows what launches much. Shares of host time are too high; fewer "
+        "details cost less (--python-stacks off, --device-time off), or the steps differ.",
+        report.step_ms.median / report.other_step_ms.median, report.step_ms.median,
+        report.other_step_ms.median, report.other_steps));
+  }
   if (report.calls == 0) {
     out.push_back(report.reach.driver_loaded && report.steps_seen == 0
                       ? "No CUDA call was intercepted, although libcuda.so.1 was loaded."

@@ -79,6 +79,7 @@ class Summariser {
     out_.pauses = rows_of(host_pauses, row_of_pause);
     finish_waits();
     out_.allocations.line = allocation_lines_.winner(lines_);
+    out_.allocations.free_line = free_lines_.winner(lines_);
     out_.allocations.pinned_line = pinning_lines_.winner(lines_);
     out_.allocations.retry_line = retry_lines_.winner(lines_);
     out_.small_copies.line = small_copy_lines_.winner(lines_);
@@ -285,6 +286,7 @@ class Summariser {
     a.host_ns += host_ns;
     a.idle_ns += host_ns - (line_ ? covered(line_->busy, call.start_ns, call.end_ns) : 0);
     allocation_lines_.add(call.python_stack, host_ns);
+    if (call.category == Category::kDeviceFree) free_lines_.add(call.python_stack, host_ns);
   }
 
   // An allocator that is refused memory gives back what it kept and asks again: its thread does
@@ -612,7 +614,7 @@ class Summariser {
   std::vector<Kept> kept_;                                        // in the step `offload_step_`
   std::uint32_t offload_step_ = kNoCall;
   LineVote offload_lines_;
-  LineVote allocation_lines_, pinning_lines_, small_copy_lines_, retry_lines_;
+  LineVote allocation_lines_, free_lines_, pinning_lines_, small_copy_lines_, retry_lines_;
 };
 
 }  // namespace

@@ -85,6 +85,7 @@ struct Allocations {
   SourceLine retry_line;
   std::uint64_t idle_ns = 0;                             // device idle meanwhile
   SourceLine line;                                       // where most of the time was spent
+  SourceLine free_line;                                  // … of it in cudaFree
   std::uint64_t pinned_host_ns = 0, pinned_idle_ns = 0;  // of pinned host memory, as above
   SourceLine pinned_line;
 };

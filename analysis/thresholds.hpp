@@ -200,4 +200,9 @@ inline constexpr std::uint64_t kMostUntimed = 20;
 // A step this much longer than the median is an outlier (checkpoint, validation); they are counted.
 inline constexpr double kOutlierFactor = 2.0;
 
+// Recorded steps are said to be slowed by the recording if so many of both kinds were seen, and
+// their median is longer by this factor and by this much.
+inline constexpr std::uint64_t kFewestToCompare = 5;
+inline constexpr double kSlowedBy = 1.3, kSlowedByMs = 0.5;
+
 }  // namespace gpubusy::analysis

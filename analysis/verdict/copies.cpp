@@ -172,9 +172,16 @@ Found copy_bound(const ProcessReport& report) {
       most->count, direction_name(most->direction), per.ms_of(most->device_ns), per.word,
       most->gigabytes_per_second());
   finding.cure =
-      "Move less: convert and augment on the GPU, send smaller types (uint8 instead of float32), "
-      "keep on the GPU what does not change; then overlap the rest with kernels (pin_memory, "
-      "non_blocking=True, a prefetching stream).";
+      most->direction == recording::CopyDirection::kDeviceToDevice
+          ? "Copy less within the GPU: no .clone() of what is not changed, write results where "
+            "they "
+            "belong (out=, in-place), one memory layout throughout."
+      : most->direction == recording::CopyDirection::kDeviceToHost
+          ? "Read less: reduce on the GPU first, or send smaller types; then overlap the rest with "
+            "kernels (a pinned buffer, non_blocking=True, a stream of its own)."
+          : "Move less: convert and augment on the GPU, send smaller types (uint8 instead of "
+            "float32), keep on the GPU what does not change; then overlap the rest with kernels "
+            "(pin_memory, non_blocking=True, a prefetching stream).";
   return finding;
 }
 

@@ -99,7 +99,9 @@ Found launch_bound(const ProcessReport& report) {
   const Per per(report);
   const Summary& s = report.summary;
   set_region(finding, rows);
-  finding.title = "Launch-bound: kernels are shorter than what it costs to launch them";
+  finding.title = s.median_kernel_ns < s.median_launch_gap_ns
+                      ? "Launch-bound: kernels are shorter than what it costs to launch them"
+                      : "Launch-bound: the host launches more slowly than the GPU works";
   finding.evidence = fmt::format(
       "Idle {} while the host launches. {} launches{}:{} a kernel lasts {:.1f} us (median).",
       cost_text(finding, report), count_text(per.count_of(s.launches)), per.word,

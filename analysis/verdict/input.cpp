@@ -61,6 +61,14 @@ std::vector<const IdleRow*> worker_start_rows(const ProcessReport& report) {
   return rows_where(report, [](const IdleRow& row) { return row.cause == Cause::kWorkerStart; });
 }
 
+// Whether batches come from a loader, as stacks or a profiler's ranges tell.
+bool meets_loader(const ProcessReport& report) {
+  return report.has_loader || !rows_where(report, [](const IdleRow& row) {
+                                 return row.cause == Cause::kLoading ||
+                                        row.cause == Cause::kLoaderQueue;
+                               }).empty();
+}
+
 // Workers that keep pace with each other have their batches ready at the same time, and then none
 // for as long as one takes: every N steps, of N workers. Looks show that none of them was started
 // meanwhile.
@@ -80,13 +88,22 @@ std::vector<std::uint32_t> stalled_steps(const ProcessReport& report) {
 // What loading does: in the workers, where they are what is waited for, else in the process itself.
 struct LoadingSeen {
   bool in_workers = false;
+  bool receives = false;  // the process itself is busy taking what workers have made
   Bottleneck bottleneck = Bottleneck::kUnknown;
 };
 LoadingSeen loading_seen(const ProcessReport& report) {
-  const bool waits = gap_share(report, GapKind::kWorkers) > 0.5;
-  if (waits) {
-    return {true, report.workers.looks < kFewestLooks ? Bottleneck::kUnknown
-                                                      : bottleneck_of(report.workers.doing)};
+  std::uint64_t starved = 0, queue = 0, receiving = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (!is_starved(row)) continue;
+    starved += row.ns;
+    const bool at_queue = row.cause == Cause::kLoaderQueue;
+    queue += at_queue || row.kind == GapKind::kWorkers ? row.ns : 0;
+    receiving += at_queue && row.kind == GapKind::kRuns ? row.ns : 0;
+  }
+  if (queue * 2 > starved) {
+    return {true, receiving * 2 > queue,
+            report.workers.looks < kFewestLooks ? Bottleneck::kUnknown
+                                                : bottleneck_of(report.workers.doing)};
   }
   LoadingShares shares = {};
   double sum = 0;
@@ -99,7 +116,7 @@ LoadingSeen loading_seen(const ProcessReport& report) {
   }
   if (sum == 0) return {};
   for (double& share : shares) share /= sum;
-  return {false, bottleneck_of(shares)};
+  return {false, false, bottleneck_of(shares)};
 }
 
 // Processors that the process may use, into that text; empty: not known.
@@ -138,6 +155,12 @@ void add_workers(Finding& finding, const ProcessReport& report) {
 std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen) {
   const std::uint32_t workers = report.workers.count;
   const double processors = report.host_offer.effective_processors();
+  if (seen.receives) {
+    return "The training process is busy taking batches from its workers: fewer and larger tensors "
+           "in a "
+           "batch (one for each field, not a list), or pin_memory=True, which takes them in a "
+           "thread.";
+  }
   switch (seen.bottleneck) {
     case Bottleneck::kProcessor:
       if (!seen.in_workers) {
@@ -215,8 +238,8 @@ bool from_queue(const ProcessReport& report) { return library_share(report, "/qu
 
 // Only what the recording shows to be there is to be changed: not every batch comes from a loader,
 // nor can each be prepared before the step before it has ended.
-const char* input_cure(const ProcessReport& report, bool input) {
-  if (gap_share(report, GapKind::kWorkers) > 0.5) {
+const char* input_cure(const ProcessReport& report, bool input, bool in_workers) {
+  if (in_workers) {
     return "The loader has workers, and they do not keep up: more of them (num_workers, as far as "
            "there are processors), prefetch_factor, or batches that are cheaper to make.";
   }
@@ -250,11 +273,27 @@ bool loader_stalls(const ProcessReport& report, const std::vector<const IdleRow*
   return finding.share >= kStarvationShare && finding.steps >= kFewestStalls;
 }
 
+// Whether what looks saw before late work may make its data: who sleeps, writes or waits for
+// another does not, but in a loader.
+bool makes_data(const ProcessReport& report) {
+  std::uint64_t seen = 0, other = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (!is_starved(row)) continue;
+    seen += row.ns;
+    const bool makes_none = row.kind == GapKind::kSleep || row.kind == GapKind::kOutput ||
+                            row.kind == GapKind::kFileWrite || row.kind == GapKind::kLock ||
+                            row.kind == GapKind::kChild;
+    if (row.cause == Cause::kNone && makes_none) other += row.ns;
+  }
+  return other * 2 <= seen;
+}
+
 }  // namespace
 
 Found worker_restart(const ProcessReport& report) {
-  const std::vector<std::uint32_t> stalled = stalled_steps(report);
   auto rows = worker_start_rows(report);
+  if (rows.empty() && !meets_loader(report)) return std::nullopt;
+  const std::vector<std::uint32_t> stalled = stalled_steps(report);
   if (stalled.empty()) {
     Finding alone;
     add_numbers(alone, report, rows);
@@ -291,17 +330,19 @@ Found data_starvation(const ProcessReport& report) {
   if (finding.share < kStarvationShare) return std::nullopt;
   if (report.has_steps() && !loader_stalls(report, rows) &&
       finding.steps < kStarvationSteps * static_cast<double>(report.steps.size()) &&
-      !workers_keep_pace(report, even_stalls(report))) {
+      even_stalls(report).empty()) {
     return std::nullopt;
   }
   set_region(finding, rows);
   std::uint64_t before_input = 0;
   for (const IdleRow* row : rows) before_input += row->input_copy ? row->ns : 0;
-  const bool input = before_input * 2 > finding.total_ns;
+  const bool before_copy = before_input * 2 > finding.total_ns;
+  const bool input = before_copy && makes_data(report);
   const LoadingSeen seen = loading_seen(report);
   // Without steps it may be the weights as well; without a loader an environment, noise, a mask.
-  finding.title = !report.has_steps() ? "The GPU waits for data from the host"
-                  : !input            ? "The GPU waits at the start of the step"
+  finding.title = !report.has_steps() && input ? "The GPU waits for data from the host"
+                  : before_copy && !input      ? "The GPU waits while the host does something else"
+                  : !input                     ? "The GPU waits at the start of the step"
                   : report.has_loader || seen.in_workers
                       ? "The GPU waits for input data"
                       : "The GPU waits for data that the host makes";
@@ -311,16 +352,18 @@ Found data_starvation(const ProcessReport& report) {
   }
   finding.evidence +=
       ". Meanwhile the host is in no CUDA call and no synchronisation explains it; ";
-  finding.evidence += input ? "the work that follows is a copy from the host."
-                            : "the work that follows is no copy from the host, so it may be "
-                              "something other than input.";
+  finding.evidence +=
+      input         ? "the work that follows is a copy from the host."
+      : before_copy ? "a copy from the host follows, but what is done before it makes no data."
+                    : "the work that follows is no copy from the host, so it may be something "
+                      "other than input.";
   add_doing(finding, report, is_starved<GapRow>);
   if (seen.in_workers) add_workers(finding, report);
   // Of what no loader does only the line is known, not whether it can be prepared ahead.
   if (seen.in_workers || (input && report.has_loader && !from_queue(report))) {
     finding.cure = cure_of_loading(report, seen);
   }
-  if (finding.cure.empty()) finding.cure = input_cure(report, input);
+  if (finding.cure.empty()) finding.cure = input_cure(report, input, seen.in_workers);
   return finding;
 }
 

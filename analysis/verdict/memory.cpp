@@ -61,6 +61,11 @@ Found allocation_churn(const ProcessReport& report) {
   finding.total_ns = a.idle_ns;
   finding.share = report.share(a.idle_ns);
   set_line(finding, a.line);
+  // What is given back is what has to be allocated anew.
+  if (a.free_line.known() && a.free_line != a.line) {
+    set_line(finding, a.free_line);
+    if (a.line.known()) finding.where += ", " + to_text(a.line);
+  }
   finding.evidence = fmt::format(
       "{} cudaMalloc, {} cudaFree{} take {:.2f} ms of the host ({:.1f} %); the GPU is idle for "
       "{:.2f} ms of that.",

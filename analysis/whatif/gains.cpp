@@ -20,9 +20,20 @@ constexpr double kLeastOfCost = 0.5;
 bool waits_for_workers(const ProcessReport& report) {
   std::uint64_t waiting = 0;
   for (const GapRow& row : report.gaps.rows) {
-    if (row.kind == GapKind::kWorkers) waiting += row.ns;
+    if (row.kind == GapKind::kWorkers || row.cause == Cause::kLoaderQueue) waiting += row.ns;
   }
   return waiting * 2 > report.gaps.seen_ns;
+}
+
+// Where the loading process itself waits for a processor, workers would find none either.
+bool loads_without_processor(const ProcessReport& report) {
+  std::uint64_t loading = 0, waiting = 0;
+  for (const GapRow& row : report.gaps.rows) {
+    if (row.cause != Cause::kLoading) continue;
+    loading += row.ns;
+    if (row.kind == GapKind::kNoProcessor) waiting += row.ns;
+  }
+  return waiting * 4 >= loading && waiting > 0;
 }
 
 bool waits_for_ranks(const ProcessReport& report) {
@@ -75,7 +86,10 @@ std::string change_for(const Finding& finding, const ProcessReport& report, unsi
   if (finding.id == "data_starvation") {
     // How many workers there are already is not known; and a rank that waits for others gains
     // nothing. Nor whether anything but a loader's batches can be prepared ahead.
-    if (!report.has_loader || waits_for_workers(report) || waits_for_ranks(report)) return {};
+    if (!report.has_loader || waits_for_workers(report) || waits_for_ranks(report) ||
+        loads_without_processor(report)) {
+      return {};
+    }
     return fmt::format("workers={}", std::clamp(processors, 1u, kMaxSuggestedWorkers));
   }
   for (const Cure& cure : kCures) {
