@@ -79,7 +79,7 @@ bool parse_swapping(const char* text, Swapping& out) noexcept {
 
 bool parse_swapped(const char* text, std::uint64_t& bytes) noexcept {
   std::uint64_t kib = 0;
-  if (!number_of_line(text, "VmSwap:", kib)) return false;
+  if (!take_number(text, kib)) return false;
   bytes = times(kib, 1024);
   return true;
 }

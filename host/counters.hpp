@@ -33,7 +33,8 @@ struct Swapping {
 };
 bool parse_swapping(const char* text, Swapping& out) noexcept;
 
-// /proc/self/status: bytes of the process that are swapped out.
+// The field VmSwap of /proc/self/status, behind its name: bytes of the process that are swapped
+// out.
 bool parse_swapped(const char* text, std::uint64_t& bytes) noexcept;
 
 }  // namespace gpubusy::host

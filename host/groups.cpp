@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <new>
+
 namespace gpubusy::host {
 namespace {
 
@@ -161,10 +163,16 @@ bool parse_memory_limit(const char* text, std::uint64_t& bytes) noexcept {
 }
 
 void read_groups(const char* root, Groups& out) noexcept {
-  out = Groups{};
-  char text[8192];
-  Path path;
-  read_text(path.add(root).add("/proc/self/cgroup"), text, sizeof text);
+  char text[kGroupText];
+  read_groups(root, out, text);
+}
+
+void read_groups(const char* root, Groups& out, char (&text)[kGroupText]) noexcept {
+  new (&out) Groups{};
+  {
+    Path path;
+    read_text(path.add(root).add("/proc/self/cgroup"), text, sizeof text);
+  }
   const auto each = [&](const char* const* mounts, std::size_t count, int version,
                         const char* controller, auto take) noexcept {
     std::size_t size = 1;

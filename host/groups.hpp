@@ -36,6 +36,9 @@ struct Groups {
 
 // `root` stands in front of every path; "" is the real one.
 void read_groups(const char* root, Groups& out) noexcept;
+// The same with room for a file's text, which a small stack has not.
+inline constexpr std::size_t kGroupText = 8192;
+void read_groups(const char* root, Groups& out, char (&text)[kGroupText]) noexcept;
 
 // This process's group in the hierarchy of a controller, out of the text of /proc/self/cgroup; ""
 // is version 2. Begins with a slash; cut at its line's end in `text`. nullptr: it is in none.

@@ -70,6 +70,42 @@ long read_text(const Path& path, char* text, std::size_t size) noexcept {
   return result;
 }
 
+bool read_field(int file, const char* name, char* value, std::size_t size) noexcept {
+  constexpr std::size_t kOtherLine = ~std::size_t{0};
+  const std::size_t length = strlen(name);
+  std::size_t matched = 0, kept = 0;  // of the name, in the line in hand; of its rest
+  bool whole = false;
+  char piece[512];
+  for (long at = 0, n = 0; !whole; at += n) {
+    do {
+      n = syscall(SYS_pread64, file, piece, sizeof piece, at);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0) break;
+    for (long i = 0; i < n && !whole; ++i) {
+      const char c = piece[i];
+      if (c == '\n') {
+        whole = matched == length;
+        if (!whole) matched = 0;
+      } else if (matched == length) {
+        if (kept + 1 < size) value[kept++] = c;
+      } else if (matched != kOtherLine) {
+        matched = c == name[matched] ? matched + 1 : kOtherLine;
+      }
+    }
+  }
+  value[kept] = '\0';
+  return matched == length;
+}
+
+bool read_field(const Path& path, const char* name, char* value, std::size_t size) noexcept {
+  value[0] = '\0';
+  const int file = open_text(path);
+  if (file < 0) return false;
+  const bool found = read_field(file, name, value, size);
+  syscall(SYS_close, file);
+  return found;
+}
+
 bool take_number(const char*& at, std::uint64_t& out) noexcept {
   while (*at == ' ' || *at == '\t') ++at;
   if (*at < '0' || *at > '9') return false;

@@ -34,6 +34,11 @@ long read_text(const Path& path, char* text, std::size_t size) noexcept;
 long read_text(int file, char* text, std::size_t size) noexcept;
 int open_text(const Path& path) noexcept;  // a descriptor, or an errno value below zero
 
+// The rest of the first line that begins with `name`, cut to size - 1 bytes, however long the lines
+// before it are. False: there is none, or the file cannot be read; the value is empty then.
+bool read_field(const Path& path, const char* name, char* value, std::size_t size) noexcept;
+bool read_field(int file, const char* name, char* value, std::size_t size) noexcept;
+
 // A decimal number, and `at` behind it. False: there is none. Too large: the largest.
 bool take_number(const char*& at, std::uint64_t& out) noexcept;
 

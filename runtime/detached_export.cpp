@@ -166,7 +166,7 @@ bool reaps_orphans() noexcept {
 }
 
 bool find_program(const char* loaded_as, char* out) noexcept {
-  char library[PATH_MAX];
+  static constinit char library[PATH_MAX];  // more than a small stack has; one call at a time
   if (loaded_as[0] == '\0' || realpath(loaded_as, library) == nullptr) return false;
   char* slash = strrchr(library, '/');
   if (slash == nullptr) return false;

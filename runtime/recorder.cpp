@@ -33,6 +33,7 @@
 #include "runtime/patience.hpp"
 #include "runtime/python_presence.hpp"
 #include "runtime/ranges.hpp"
+#include "runtime/sandbox.hpp"
 #include "runtime/stack_table.hpp"
 #include "runtime/step_tracker.hpp"
 #include "runtime/streams.hpp"
@@ -59,6 +60,7 @@ struct State {
   config::Schedule schedule;
   recording::RecordingFile file;
   std::uint64_t step = 0;  // number of the step that is running
+  std::uint64_t step_began_ns = 0;
   WindowState window = WindowState::kNone;
   std::uint32_t window_index = 0;
   std::uint32_t window_first_step = 0;
@@ -302,7 +304,7 @@ void export_windows() noexcept {
   const std::uint32_t end = g_state.exportable_windows;
   if (first >= end || g_state.under_launcher || g_state.config.export_traces == 0) return;
   g_state.exported_windows = end;
-  char library[PATH_MAX];
+  static constinit char library[PATH_MAX];  // more than a small stack has
   const bool known = loader().own_path != nullptr && loader().own_path(library, sizeof library);
   const ExportStart result =
       start_export(known ? library : "", g_state.file.path(), first, end - 1);
@@ -395,6 +397,7 @@ void after_fork_in_child() {
   g_mutex = PTHREAD_MUTEX_INITIALIZER;
   g_state.file.forget_after_fork();
   g_state.step = 0;
+  g_state.step_began_ns = 0;
   g_state.window = WindowState::kNone;
   g_state.window_index = 0;
   g_state.exported_windows = 0;
@@ -540,11 +543,15 @@ recording::RecordingFile& recording_file() noexcept { return g_state.file; }
 std::uint32_t next_correlation(ThreadState& thread) noexcept {
   // Taken in strides: one shared counter would be a contended cache line of all launching threads.
   constexpr std::uint32_t kStride = 256;
-  if (thread.next_correlation == thread.end_correlation) [[unlikely]] {
-    thread.next_correlation = g_correlation.fetch_add(kStride, std::memory_order_relaxed) + 1;
-    thread.end_correlation = thread.next_correlation + kStride;
+  std::uint32_t next = thread.next_correlation;
+  if (next == thread.end_correlation) [[unlikely]] {
+    next = g_correlation.fetch_add(kStride, std::memory_order_relaxed) + 1;
+    thread.end_correlation = next + kStride;
   }
-  return thread.next_correlation++;
+  // calls_so_far() reads it.
+  std::atomic_ref<std::uint32_t>(thread.next_correlation)
+      .store(next + 1, std::memory_order_relaxed);
+  return next;
 }
 bool wants_device_times() noexcept {
   return g_device_times.load(std::memory_order_relaxed) && mode() == Mode::kRecording;
@@ -635,6 +642,7 @@ void start_up(const StartUp& start) noexcept {
   if (getcwd(g_state.start_directory, sizeof g_state.start_directory) == nullptr) {
     g_state.start_directory[0] = '\0';
   }
+  sandbox::remember_start(c.host_counters != 0 || c.gap_sampling != 0);
   host_facts::set_up(c.host_counters != 0);
   gaps::set_up(c.gap_sampling != 0, c.gap_threshold * 1000);
   if (c.native_stacks != 0 || c.gap_sampling != 0) set_up_native_stacks();
@@ -650,16 +658,17 @@ namespace {
 bool open_recording(bool silent) noexcept {
   // What the environment says of rank and names is read now, as CUDA reads its own variables: a
   // launcher inside the program may have set it since the start.
-  config::Problem problem{};
-  char output[config::kTextMax];
+  // More than a small stack has; under g_mutex.
+  static constinit config::Problem problem{};
+  static constinit char output[config::kTextMax];
+  static constinit char directory[config::kTextMax + PATH_MAX + 1];
+  static constinit char text[1200];
   if (!config::expand_output(g_state.config.output, output, sizeof output, problem)) {
-    char text[1200];
     snprintf(text, sizeof text, "%s; nothing is recorded", problem.text);
     if (!silent) say(text);
     return false;
   }
   // The program may have changed its directory, and the exporter starts in a later one.
-  char directory[config::kTextMax + PATH_MAX + 1];
   const bool relative = output[0] != '/' && g_state.start_directory[0] != '\0';
   snprintf(directory, sizeof directory, "%s%s%s", relative ? g_state.start_directory : "",
            relative ? "/" : "", output);
@@ -673,7 +682,6 @@ bool open_recording(bool silent) noexcept {
                                  ranks.local_rank, g_state.run});
   }
   if (error != 0) {
-    char text[1200];
     char buffer[128];
     snprintf(text, sizeof text,
              "GPUBUSY_OUTPUT: cannot write a recording in '%.900s': %s; nothing is recorded",
@@ -776,6 +784,10 @@ namespace {
 
 // Under g_mutex.
 void end_step(std::uint64_t time_ns, recording::StepSource source) noexcept {
+  // Of threads that end steps at once, the one with the earlier time may come last: no step, and no
+  // window, ends before it has begun.
+  if (time_ns < g_state.step_began_ns) time_ns = g_state.step_began_ns;
+  g_state.step_began_ns = time_ns;
   recording::StepEdgeRecord r{};
   r.header.type = recording::RecordType::kStepEdge;
   r.header.value = static_cast<std::uint32_t>(g_state.step);

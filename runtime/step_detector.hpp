@@ -27,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 
 namespace gpubusy::runtime {
 
@@ -110,7 +111,8 @@ class StepDetector {
   }
 
   std::uint64_t steps() const noexcept { return steps_; }
-  void reset() noexcept { *this = StepDetector{}; }
+  // In its place: a copy would be more than a small stack has, and every fork does this.
+  void reset() noexcept { new (this) StepDetector{}; }
 
  private:
   static constexpr std::uint32_t kRounds = 3;    // before a follower takes over

@@ -72,6 +72,7 @@ void define_thread(ThreadState& state) noexcept {
 ThreadState* make_thread_state() noexcept {
   KeepErrno keep;
   const NoCancel no_cancel;
+  const auto id = static_cast<std::uint32_t>(syscall(SYS_gettid));
   ThreadState* state = nullptr;
   // A state whose thread has ended and whose device times are in can serve again.
   for (ThreadState* s = g_states.load(std::memory_order_acquire); s != nullptr; s = s->next) {
@@ -79,6 +80,8 @@ ThreadState* make_thread_state() noexcept {
     const bool in =
         std::atomic_ref<TimerRing*>(s->timers).load(std::memory_order_acquire) == nullptr;
     if (in && s->ended.compare_exchange_strong(ended, false)) {
+      // The gap sampler may be reading it.
+      std::atomic_ref<std::uint32_t>(s->thread_id).store(id, std::memory_order_relaxed);
       s->writer = recording::ThreadWriter{};
       s->external_ids = 0;
       s->gap.reset();
@@ -90,12 +93,12 @@ ThreadState* make_thread_state() noexcept {
     void* p = mmap(nullptr, kStateSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return nullptr;
     state = new (p) ThreadState;
+    state->thread_id = id;
     ThreadState* head = g_states.load(std::memory_order_relaxed);
     do {
       state->next = head;
     } while (!g_states.compare_exchange_weak(head, state, std::memory_order_release));
   }
-  state->thread_id = static_cast<std::uint32_t>(syscall(SYS_gettid));
   t_local.state = state;
   watch_thread_exit();
   define_thread(*state);

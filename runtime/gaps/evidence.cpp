@@ -3,10 +3,11 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "host/text_file.hpp"
 
 namespace gpubusy::runtime::gaps {
 namespace {
@@ -115,45 +116,39 @@ std::size_t read_file(const Path& path, char* text, std::size_t size) noexcept {
   return static_cast<std::size_t>(n);
 }
 
-// The text behind `field` in that thread's status; nullptr: not told.
-const char* status_field(std::uint32_t thread_id, const char* field, char* text,
-                         std::size_t size) noexcept {
-  Path path;
-  path.add("/proc/self/task/").add(thread_id).add("/status");
-  if (read_file(path, text, size) == 0) return nullptr;
-  const char* found = strstr(text, field);
-  return found == nullptr ? nullptr : found + strlen(field);
+// The rest of the line of `field` in that thread's status, of which some lines are as long as a
+// process has groups. False: not told.
+bool status_field(std::uint32_t thread_id, const char* field, char* value,
+                  std::size_t size) noexcept {
+  host::Path path;
+  if (thread_id == 0) {
+    path.add("/proc/thread-self/status");
+  } else if (thread_id == static_cast<std::uint32_t>(getpid())) {
+    path.add("/proc/self/status");  // also where /proc has other ids
+  } else {
+    Path thread;
+    thread.add("/proc/self/task/").add(thread_id).add("/status");
+    path.add(thread.text());
+  }
+  return host::read_field(path, field, value, size);
 }
 
 }  // namespace
 
 bool has_user_of(std::uint32_t thread_id) noexcept {
-  char text[1024];
-  const char* uid = status_field(thread_id, "\nUid:\t", text, sizeof text);
-  if (uid == nullptr) return true;
+  char text[64];
+  if (!status_field(thread_id, "Uid:\t", text, sizeof text)) return true;
+  const char* uid = text;
   number_at(uid);  // the real one
   if (*uid == '\t') ++uid;
   return number_at(uid) == static_cast<std::uint64_t>(syscall(SYS_geteuid));
 }
 
-int sandbox_mode() noexcept {
-  return static_cast<int>(syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0));
-}
-
-int sandbox_mode_of(std::uint32_t thread_id) noexcept {
-  char text[4096];
-  const char* mode = status_field(thread_id, "\nSeccomp:\t", text, sizeof text);
-  return mode == nullptr ? -1 : static_cast<int>(number_at(mode));
-}
-
-Sandbox sandbox() noexcept {
-  Sandbox found{sandbox_mode(), 0};
-  char text[4096];
-  if (const char* filters = status_field(static_cast<std::uint32_t>(syscall(SYS_gettid)),
-                                         "\nSeccomp_filters:\t", text, sizeof text)) {
-    found.filters = number_at(filters);
-  }
-  return found;
+bool status_number(std::uint32_t thread_id, const char* field, std::uint64_t& out) noexcept {
+  char text[64];
+  if (!status_field(thread_id, field, text, sizeof text)) return false;
+  const char* at = text;
+  return host::take_number(at, out);
 }
 
 SystemCall parse_system_call(const char* text) noexcept {
@@ -218,6 +213,14 @@ std::uint32_t process_id_of(const char* name) noexcept {
     id = id * 10 + static_cast<unsigned>(*name - '0');
   }
   return *name == '\0' ? static_cast<std::uint32_t>(id) : 0;
+}
+
+bool proc_has_own_ids() noexcept {
+  char name[24];
+  const long n = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self", name, sizeof name - 1);
+  if (n <= 0) return false;
+  name[n] = '\0';
+  return process_id_of(name) == static_cast<std::uint32_t>(getpid());
 }
 
 TaskState state_of_process(std::uint32_t process_id) noexcept {

@@ -39,17 +39,9 @@ unsigned thread_count() noexcept;
 // changes the threads that libc knows. True where it is not told.
 bool has_user_of(std::uint32_t thread_id) noexcept;
 
-// The seccomp filters of the calling thread: one that the program adds may end the process for a
-// system call of ours.
-struct Sandbox {
-  int mode = 0;               // of PR_GET_SECCOMP, which costs next to nothing
-  std::uint64_t filters = 0;  // 0 before Linux 5.9
-  bool operator==(const Sandbox&) const = default;
-};
-int sandbox_mode() noexcept;
-// … of that thread of this process, which makes no system call for it. Less than 0: not told.
-int sandbox_mode_of(std::uint32_t thread_id) noexcept;
-Sandbox sandbox() noexcept;
+// The number behind a field (with its ":\t") of the status of a thread of this process; 0: the
+// calling one. Files only. False: not told.
+bool status_number(std::uint32_t thread_id, const char* field, std::uint64_t& out) noexcept;
 
 struct SystemCall {
   enum class State : std::uint8_t { kUnknown, kRuns, kOutside, kInside };
@@ -79,6 +71,9 @@ struct TaskState {  // stat
 };
 TaskState parse_task_state(const char* text) noexcept;
 
+// Whether /proc has this process under the id that it has for itself: not if it is in a PID name
+// space of its own and has the /proc of another.
+bool proc_has_own_ids() noexcept;
 // The kernel's id of a process by its name in /proc; 0: not one.
 std::uint32_t process_id_of(const char* name) noexcept;
 // Of the process with that id; nothing: not told.

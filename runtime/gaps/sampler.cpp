@@ -26,6 +26,7 @@
 #include "runtime/python/layout.hpp"
 #include "runtime/python/remote.hpp"
 #include "runtime/recorder.hpp"
+#include "runtime/sandbox.hpp"
 #include "runtime/stack_table.hpp"
 
 namespace gpubusy::runtime::gaps {
@@ -55,13 +56,13 @@ enum class Why : std::uint8_t { kNotTried, kAlone, kSignals, kSandbox, kFailed, 
 
 constinit bool g_enabled = false;
 constinit std::uint64_t g_threshold_ns = 0;
-constinit Sandbox g_sandbox_at_start;
 constinit std::atomic<std::uint64_t> g_next_try_ns{0};
 constinit std::atomic<Why> g_why{Why::kNotTried};
 constinit std::atomic<bool> g_blind{false};      // /proc does not tell what a thread does
-constinit std::atomic<std::uint32_t> g_said{0};  // bits of Why, and kSaidBlind
+constinit std::atomic<bool> g_other_ids{false};  // /proc is that of another PID name space
+constinit std::atomic<std::uint32_t> g_said{0};  // bits of Why, and these
 
-constexpr std::uint32_t kSaidBlind = 1u << 31;
+constexpr std::uint32_t kSaidBlind = 1u << 31, kSaidOtherIds = 1u << 30;
 
 void say_once(std::uint32_t bit, const char* text) noexcept {
   if ((g_said.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
@@ -106,8 +107,7 @@ class Sampler {
   };
   Silence listen(std::uint64_t now) const noexcept;
   bool goes_on() const noexcept {
-    return mode() == Mode::kRecording && recording_file().is_writable() &&
-           sandbox_mode() == g_sandbox_at_start.mode;
+    return mode() == Mode::kRecording && recording_file().is_writable() && sandbox::is_none_new();
   }
   void look_at_all(const Silence& silence, std::uint64_t now) noexcept;
   void look(ThreadState& thread, Watched& watched, std::uint64_t time,
@@ -342,6 +342,8 @@ void Sampler::run() noexcept {
   host_.open();
   memory_.look_into(0);
   workers_.begin();
+  const bool sees_workers = proc_has_own_ids();
+  if (!sees_workers) g_other_ids.store(true, std::memory_order_relaxed);
   const Tools tools{self_, codes_, worker_memory_, frames_, second_, kMaxPython};
   std::uint64_t next_count = 0, next_user = 0, due = 0;
   bool asked_to_end = false;
@@ -354,9 +356,10 @@ void Sampler::run() noexcept {
       // one is made by a thread that is of the new user.
       next_user = now + kCheckUserEveryNs;
       if (!has_user_of(static_cast<std::uint32_t>(getpid()))) break;
-      if (sandbox() != g_sandbox_at_start) break;
-      const int filter = sandbox_mode_of(static_cast<std::uint32_t>(getpid()));
-      if (filter >= 0 && filter != g_sandbox_at_start.mode) host_facts::stop_asking();
+      if (sandbox::of_this_thread() == sandbox::Filters::kMore) break;
+      if (sandbox::by_status_of(static_cast<std::uint32_t>(getpid())) == sandbox::Filters::kMore) {
+        host_facts::stop_asking();
+      }
     }
     // The last other thread may be gone: then this one must not be what makes the process one of
     // several threads (Python warns at fork, unshare() fails).
@@ -373,7 +376,7 @@ void Sampler::run() noexcept {
       continue;
     }
     look_at_all(silence, now);
-    workers_.look(tools, now, silence.since);
+    if (sees_workers) workers_.look(tools, now, silence.since);
     const std::uint64_t length = now - silence.since;
     std::uint64_t period = length / kPeriodsOfGap;
     if (period < kFirstPeriodNs) period = kFirstPeriodNs;
@@ -385,7 +388,7 @@ void Sampler::run() noexcept {
   for (Watched& w : watched_) w.files.close();
   workers_.end();
   // Under a new filter nothing more is asked of the kernel than must be.
-  if (sandbox_mode() == g_sandbox_at_start.mode) {
+  if (sandbox::is_none_new()) {
     // A fork waits for the end of this thread.
     if (!asked_to_end && mode() != Mode::kOff) host_.count(self_, now_ns(), 0);
     host_.close();
@@ -433,7 +436,6 @@ bool under_valgrind() noexcept {
 void set_up(bool enabled, std::uint64_t threshold_ns) noexcept {
   g_enabled = enabled && !under_valgrind();
   g_threshold_ns = threshold_ns;
-  if (enabled) g_sandbox_at_start = sandbox();
   if (g_enabled) expect_forks();
 }
 
@@ -480,6 +482,11 @@ void recording_ended() noexcept {
              "The kernel does not tell in which system call a thread waits (/proc/self/task/*/"
              "syscall): gaps are named by their Python lines alone.");
   }
+  if (g_other_ids.load(std::memory_order_relaxed)) {
+    say_once(kSaidOtherIds,
+             "Worker processes were not looked at: /proc has other process ids than this process "
+             "(it is that of another PID namespace).");
+  }
 }
 
 void start(std::uint64_t now_ns) noexcept {
@@ -487,7 +494,9 @@ void start(std::uint64_t now_ns) noexcept {
   const KeepErrno keep;
   // One thread tries.
   if (!g_wanted.exchange(false, std::memory_order_acquire)) return;
-  if (host_facts::has_stopped_asking() || sandbox() != g_sandbox_at_start) {
+  const sandbox::Filters filters =
+      host_facts::has_stopped_asking() ? sandbox::Filters::kMore : sandbox::of_this_thread();
+  if (filters == sandbox::Filters::kMore) {
     later(Why::kSandbox, now_ns);
     return;  // it stays on
   }
@@ -500,6 +509,8 @@ void start(std::uint64_t now_ns) noexcept {
   }
   if (threads == 1) {
     why = Why::kAlone;
+  } else if (filters == sandbox::Filters::kUnknown) {
+    why = Why::kFailed;  // no descriptor is free to ask with
   } else if (any_signal_is_blocked()) {
     why = Why::kSignals;
   } else {
@@ -548,6 +559,7 @@ void forget_after_fork() noexcept {
   g_why.store(Why::kNotTried, std::memory_order_relaxed);
   g_said.store(0, std::memory_order_relaxed);
   g_blind.store(false, std::memory_order_relaxed);
+  g_other_ids.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace gpubusy::runtime::gaps

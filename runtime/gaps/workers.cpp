@@ -175,14 +175,21 @@ bool Workers::add(std::uint32_t id, bool born) noexcept {
   p->parent = task.parent;
   p->start_ticks = task.start_ticks;
   p->files.open_process(id);
-  const std::size_t size = command_line_of(id, text_, sizeof text_);
-  // A forked process has the command line of this one, which may itself have been made so.
-  const bool inherited = born && command_line_of(self, again_, sizeof again_) == size &&
-                         memcmp(text_, again_, size) == 0;
-  p->kind = inherited ? 0 : kind_of_command(text_, size);
-  // What the fork server forks is a worker, though it has the server's command line.
-  if (p->kind == kForkServer && task.parent != self) p->kind = recording::kWorkerSpawned;
+  name_kind(*p, born);
   return true;
+}
+
+void Workers::name_kind(Process& process, bool born) noexcept {
+  const auto self = static_cast<std::uint32_t>(getpid());
+  const std::size_t size = command_line_of(process.id, text_, sizeof text_);
+  // A forked process has the command line of this one, which may itself have been made so.
+  process.inherited = born && command_line_of(self, again_, sizeof again_) == size &&
+                      memcmp(text_, again_, size) == 0;
+  process.kind = process.inherited ? 0 : kind_of_command(text_, size);
+  // What the fork server forks is a worker, though it has the server's command line.
+  if (process.kind == kForkServer && process.parent != self) {
+    process.kind = recording::kWorkerSpawned;
+  }
 }
 
 void Workers::find_forked() noexcept {
@@ -291,6 +298,12 @@ bool Workers::look_at(const Tools& tools, Process& p, std::uint64_t now) noexcep
       p.call = parse_system_call(text_);
     }
     read_stack(tools, p);
+    // Python before 3.10 forks also where it then runs a new interpreter.
+    if (p.inherited && (p.kind & recording::kWorkerForked) == 0) {
+      const std::uint8_t known = p.kind;
+      name_kind(p, true);
+      p.kind |= known;
+    }
     const bool blocked =
         p.call.state == SystemCall::State::kInside || p.call.state == SystemCall::State::kOutside;
     if (blocked && p.files.read(TaskFiles::kProcessor, again_, sizeof again_) != 0 &&

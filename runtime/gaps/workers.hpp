@@ -50,6 +50,8 @@ class Workers {
     std::uint32_t python_stack = 0;
     std::uint8_t flags = 0;  // GapFlags
     std::uint8_t kind = 0;   // WorkerFlags
+    bool inherited =
+        false;  // its command line is this one's: it was forked and may yet run another
     recording::GapFile file = recording::GapFile::kNone;
     TaskFiles files;
   };
@@ -68,6 +70,7 @@ class Workers {
   Process* free_place() noexcept;
   bool knows(std::uint32_t id) const noexcept;
   void drop(Process& process) noexcept;
+  void name_kind(Process& process, bool born) noexcept;
   bool look_at(const Tools& tools, Process& process, std::uint64_t now_ns) noexcept;
   void read_stack(const Tools& tools, Process& process) noexcept;
 

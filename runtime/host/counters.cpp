@@ -11,9 +11,9 @@
 
 #include "host/counters.hpp"
 #include "host/processors.hpp"
-#include "runtime/gaps/evidence.hpp"
 #include "runtime/keep_errno.hpp"
 #include "runtime/recorder.hpp"
+#include "runtime/sandbox.hpp"
 
 namespace gpubusy::runtime::host_facts {
 namespace {
@@ -27,7 +27,6 @@ constexpr std::uint64_t kEveryNs = 100'000'000;
 constexpr std::uint64_t kLateNs = 5'000'000;
 
 constinit bool g_enabled = false;
-constinit int g_sandbox_at_start = 0;
 constinit std::atomic<bool> g_stopped_asking{false};  // for good, also in forked processes
 
 class Values {
@@ -91,14 +90,7 @@ int open_path(const char* name) noexcept {
 
 }  // namespace
 
-void set_up(bool enabled) noexcept {
-  g_enabled = enabled;
-  g_sandbox_at_start = gaps::sandbox_mode();
-}
-
-bool may_ask() noexcept {
-  return !has_stopped_asking() && gaps::sandbox_mode() == g_sandbox_at_start;
-}
+void set_up(bool enabled) noexcept { g_enabled = enabled; }
 
 void stop_asking() noexcept { g_stopped_asking.store(true, std::memory_order_relaxed); }
 bool has_stopped_asking() noexcept { return g_stopped_asking.load(std::memory_order_relaxed); }
@@ -106,7 +98,7 @@ bool has_stopped_asking() noexcept { return g_stopped_asking.load(std::memory_or
 void count_at_edge(std::uint32_t step, std::uint64_t now_ns) noexcept {
   if (!g_enabled) return;
   const KeepErrno keep;
-  if (!may_ask()) return;
+  if (has_stopped_asking() || !sandbox::is_none_new()) return;
   ThreadState* thread = thread_state();
   if (thread == nullptr) return;
   Values values;
@@ -240,7 +232,10 @@ void Watch::count(ThreadState& self, std::uint64_t now_ns, std::uint64_t late_ns
       strange(HostTopic::kSwap);
     }
   }
-  if (std::uint64_t bytes = 0; read(kStatus) && gpubusy::host::parse_swapped(text_, bytes)) {
+  if (std::uint64_t bytes = 0;
+      files_[kStatus] >= 0 &&
+      gpubusy::host::read_field(files_[kStatus], "VmSwap:", text_, sizeof text_) &&
+      gpubusy::host::parse_swapped(text_, bytes)) {
     values.add(HostCounter::kSwappedBytes, bytes);
   }
   memcpy(r.sources, sources_, sizeof r.sources);

@@ -16,10 +16,8 @@ namespace gpubusy::runtime::host_facts {
 // Once, before the first window.
 void set_up(bool enabled) noexcept;
 
-// False: the program has put on a seccomp filter since the start, which may end it for a system
-// call that it does not know.
-bool may_ask() noexcept;
-// By the helper: the main thread has a filter by now, which may not even let it ask for that.
+// By the helper: the main thread has put on a seccomp filter since the start, which may end it for
+// a system call that it does not know, and may not even let it ask for that.
 void stop_asking() noexcept;
 bool has_stopped_asking() noexcept;
 

@@ -6,13 +6,17 @@
 #include "host/groups.hpp"
 #include "host/processors.hpp"
 #include "runtime/host/counters.hpp"
+#include "runtime/sandbox.hpp"
 
 namespace gpubusy::runtime::host_facts {
 
 void write_offer(DefinitionSink& sink, std::uint64_t now_ns) noexcept {
-  if (!may_ask()) return;
-  host::Groups groups;
-  host::read_groups("", groups);
+  // By /proc, since this is also asked where all that counts and looks is turned off.
+  if (has_stopped_asking() || sandbox::by_status_of(0) != sandbox::Filters::kAsAtStart) return;
+  // Under the recorder's mutex: more than a small stack has.
+  static constinit host::Groups groups;
+  static constinit char text[host::kGroupText];
+  host::read_groups("", groups, text);
   const host::Processors processors = host::processors("");
   const host::Memory memory = host::memory();
   recording::HostRecord r{};

@@ -87,9 +87,11 @@ def test_helper_goes_also_where_there_are_no_gaps(case):
     assert case("alone_and_busy", **settings).stdout == b"threads 1\n"
 
 
-def test_helper_is_gone_when_a_process_of_one_thread_forks(case, recorded):
-    # Seldom later than the fork waits for, and on a busy machine only.
-    good, late = map(int, re.fullmatch(rb"good (\d+) late (\d+)\n", case("forks_alone").stdout).groups())
+def test_helper_is_gone_when_a_process_of_one_thread_forks(programs, run_preloaded, recorded):
+    # Seldom later than the fork waits for, and on a busy machine only: then the output is another.
+    result = run_preloaded([programs / "gaps", "forks_alone"], GPUBUSY_STEP="none")
+    assert (result.returncode, result.stderr) == (0, b"")
+    good, late = map(int, re.fullmatch(rb"good (\d+) late (\d+)\n", result.stdout).groups())
     assert good + late == 20 and good > late
     assert looks(recorded()) > 0
 
@@ -109,6 +111,39 @@ def test_a_program_that_filters_its_system_calls_has_no_helper(case, recorded):
 def test_a_filter_of_the_main_thread_is_seen_from_outside(case, recorded):
     assert case("main_sandboxed", GPUBUSY_STEP="call:cudaLaunchKernel").stdout == b"end\n"
     assert looks(recorded()) > 0
+
+
+def test_a_filter_is_seen_behind_many_groups(case):
+    output = case("many_groups", GPUBUSY_STEP="call:cudaLaunchKernel").stdout
+    assert output in (b"end\n", b"not root\n")
+
+
+def test_a_filter_that_was_there_before(case, recorded):
+    """Whether the program adds one is asked of /proc: prctl(PR_GET_SECCOMP) would end it."""
+    assert case("filtered_descriptors").stdout == b"wrong 0\n"
+    process = recorded()
+    assert looks(process) > 0 and process["host_offer"] is not None
+
+
+def test_a_filter_that_was_there_before_with_all_turned_off(case, recorded):
+    case("filtered_descriptors", GPUBUSY_GAP_SAMPLING="0", GPUBUSY_HOST_COUNTERS="0")
+    process = recorded()
+    assert looks(process) == 0 and process["host_offer"] is not None
+
+
+def test_a_filter_behind_one_that_was_there_before(case, recorded):
+    assert case("filtered_twice").stdout == b"end\n"
+    process = recorded()
+    assert looks(process) == 0
+    assert any("seccomp" in notice for notice in process["notices"])
+
+
+@pytest.mark.parametrize("name", ["full_table", "filtered_full_table"])
+def test_no_descriptor_is_free(case, recorded, name):
+    assert case(name).stdout == b"full 1\n"
+    process = recorded()
+    assert looks(process) > 0
+    assert not any("seccomp" in notice for notice in process["notices"])
 
 
 def test_forks(case, recorded):
@@ -139,6 +174,17 @@ def test_ends_in_a_gap(case, recorded, name, output):
     process = recorded()
     assert looks(process) > 0
     assert process["bad_records"] == process["torn_blocks"] == 0
+
+
+def test_the_first_process_of_a_container(programs, run_plain, run_preloaded, recorded):
+    """Its id, 1, stands in many places of a thread's control block."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", programs / "gaps", "descriptors"]
+    if run_plain(command).returncode != 0:
+        pytest.skip("no PID namespace can be made here")
+    result = run_preloaded(command, GPUBUSY_STEP="none")
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"wrong 0\n", b"")
+    process = recorded()
+    assert process["pid"] == 1 and looks(process) > 0
 
 
 def test_switched_off(case, recorded):

@@ -48,6 +48,13 @@ def test_workers_of_a_process_of_the_fork_server(workers):
     assert (found["count"], found["spawned"]) == (2, False)
 
 
+def test_a_process_that_was_forked_and_then_runs_another_interpreter(workers):
+    output, found = workers("forked_first")
+    assert output == b"ended 2\n"
+    # The tracker was a process like others until then, and is no worker.
+    assert found["spawned"] is True
+
+
 def test_a_worker_among_many_processes(workers):
     output, found = workers("busy_machine")
     if not output.startswith(b"enough 1 "):

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -384,6 +385,56 @@ int main_sandboxed() {
   return 0;
 }
 
+// A filter that was there before: to ask by prctl whether there is one ends the process.
+int run_filtered(const char* name) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_GET_SECCOMP, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(code), code};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter) != 0) return 1;
+  execl("/proc/self/exe", "gaps", name, nullptr);
+  return 1;
+}
+int filtered_descriptors() { return run_filtered("descriptors"); }
+int filtered_full_table() { return run_filtered("full_table"); }
+int filtered_twice() { return run_filtered("sandboxed"); }
+
+// Many groups make a status of /proc longer than a page; the fields behind them count as well.
+int many_groups() {
+  gid_t groups[1500];
+  for (std::size_t i = 0; i < std::size(groups); ++i) groups[i] = 100'000 + static_cast<gid_t>(i);
+  if (setgroups(std::size(groups), groups) != 0) {
+    std::puts("not root");
+    return 0;
+  }
+  return main_sandboxed();
+}
+
+// No descriptor is free when the helper would be started, and later there are.
+int full_table() {
+  launch();  // the recording is opened; one thread has no helper
+  const pthread_t other = start_idle();
+  const rlimit few{64, 64};
+  setrlimit(RLIMIT_NOFILE, &few);
+  int first = -1, last = -1;
+  for (int fd; (fd = open("/dev/null", O_RDONLY)) >= 0; last = fd) {
+    if (first < 0) first = fd;
+  }
+  run(15);
+  for (int fd = first; fd <= last; ++fd) close(fd);
+  run(15);
+  std::printf("full %d\n", last > first);
+  g_stop = true;
+  pthread_join(other, nullptr);
+  return 0;
+}
+
 // No more threads may be made: the program's own fail as ever, and nothing else changes.
 int no_threads() {
   const pthread_t other = start_idle();
@@ -421,6 +472,11 @@ int main(int argc, char** argv) {
       {"forks_alone", forks_alone},
       {"name_space", name_space},
       {"sandboxed", sandboxed},
+      {"full_table", full_table},
+      {"many_groups", many_groups},
+      {"filtered_descriptors", filtered_descriptors},
+      {"filtered_full_table", filtered_full_table},
+      {"filtered_twice", filtered_twice},
       {"main_sandboxed", main_sandboxed},
   };
   for (const auto& c : kCases) {

@@ -60,6 +60,15 @@ pid_t spawn_worker() {
   return posix_spawn(&id, "/proc/self/exe", nullptr, nullptr, arguments, environ) == 0 ? id : -1;
 }
 
+// As Python before 3.10 does: by fork, and it may be looked at before it runs the other program.
+pid_t fork_and_run_worker(const char* command) {
+  const pid_t id = fork();
+  if (id != 0) return id;
+  pause_ms(200);
+  execl("/proc/self/exe", command, "idle", nullptr);
+  _exit(127);
+}
+
 int end_all(const std::vector<pid_t>& workers) {
   int ended = 0;
   for (const pid_t id : workers) {
@@ -99,6 +108,17 @@ int served() {
   std::vector<pid_t> workers;
   for (int i = 0; i < 2; ++i) workers.push_back(fork_worker());
   run(300);
+  std::printf("ended %d\n", end_all(workers));
+  return 0;
+}
+
+// One of each kind.
+int forked_first() {
+  have_another_thread();
+  std::vector<pid_t> workers;
+  workers.push_back(fork_and_run_worker("multiprocessing.spawn"));
+  workers.push_back(fork_and_run_worker("multiprocessing.resource_tracker"));
+  run(600);
   std::printf("ended %d\n", end_all(workers));
   return 0;
 }
@@ -167,6 +187,7 @@ int main(int argc, char** argv) {
   } kCases[] = {{"epochs", epochs},
                 {"crowd", crowd},
                 {"served", served},
+                {"forked_first", forked_first},
                 {"busy_machine", busy_machine},
                 {"forks", forks}};
   if (std::strcmp(argv[1], "idle") == 0) idle();

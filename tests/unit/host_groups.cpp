@@ -224,6 +224,33 @@ TEST(TextFile, LongMissingAndCut) {
   EXPECT_EQ(read_text(too_long, text, sizeof text), -ENAMETOOLONG);
 }
 
+// As a status of /proc with very many groups.
+TEST(TextFile, FieldsBehindLongLines) {
+  const Root root;
+  std::string groups;
+  for (int i = 0; i < 3000; ++i) groups += std::to_string(100'000 + i) + " ";
+  root.file("/status", "Name:\tx Uid:\t9\nUid:\t5\t6\nGroups:\t" + groups +
+                           "\nVmSwap:\t     12 kB\nSeccomp:\t2\nSeccomp_filters:\t3");
+  const auto field = [&root](const char* name, std::size_t size = 64) {
+    Path path;
+    char value[64];
+    return read_field(path.add(root.path()).add("/status"), name, value, size)
+               ? value
+               : std::string("none");
+  };
+  EXPECT_EQ(field("Uid:\t"), "5\t6");
+  EXPECT_EQ(field("VmSwap:"), "\t     12 kB");
+  EXPECT_EQ(field("Seccomp:\t"), "2");
+  EXPECT_EQ(field("Seccomp_filters:\t"), "3");  // the last line, without an end
+  EXPECT_EQ(field("Groups:\t", 8), "100000 ");
+  EXPECT_EQ(field("Threads:\t"), "none");
+  EXPECT_EQ(field("swap"), "none");
+  Path missing;
+  char value[8] = "before";
+  EXPECT_FALSE(read_field(missing.add(root.path()).add("/none"), "a", value, sizeof value));
+  EXPECT_STREQ(value, "");
+}
+
 // Whatever the texts hold, what comes out is a limit or none, and nothing is read beyond them.
 TEST(Groups, AnyBytes) {
   const Root root;
