@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "analysis/gaps.hpp"
-#include "analysis/host_counters.hpp"
 #include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
@@ -126,7 +125,7 @@ Causes::Causes(const recording::Recording& recording, const Timeline& timeline,
       lines_(lines),
       looks_(looks),
       stacks_(recording, lines),
-      throttled_(throttled_stretches(recording)) {
+      throttled_(recording) {
   note_ranges();
   for (std::uint32_t i = 0; i < recording.calls.size(); ++i) {
     const recording::CopyPayload* copy = copy_by(recording.calls[i]);
@@ -247,7 +246,7 @@ std::vector<Causes::Told> Causes::of_looks(const IdlePiece& piece, const Gap& ga
         const GapSample& acts = acting(look, own);
         if (told == Cause::kNone && acts.state == 'R' && acts.run_ns + acts.wait_ns == 0) return;
         seen += until - from;
-        out.push_back({from, until, told});
+        out.push_back({from, until, told, acts.thread_id});
       });
   if (out.empty()) return out;
   // What little was not looked at is like what was seen beside it; much is not known by that.
@@ -284,19 +283,27 @@ std::vector<IdlePiece> Causes::tell(const std::vector<IdlePiece>& pieces,
       }
       at = until;
     };
-    // Nothing else of the process goes on then, whatever it was about to do.
-    if (!explained && covered(throttled_, piece.begin_ns, end) * 2 > piece.ns) {
-      add(end, Cause::kQuota);
-    }
+    // A thread that the quota stops does nothing else, whatever it was about to do.
+    const auto tell_until = [&](std::uint64_t until, Cause cause, std::uint32_t thread) {
+      if (!explained && at < until) {
+        for (const Interval& rest : uncovered(throttled_.of(thread), at, until)) {
+          add(rest.begin, Cause::kQuota);
+          add(rest.end, cause);
+        }
+        add(until, Cause::kQuota);
+      }
+      add(until, cause);
+    };
+    const std::uint32_t thread = thread_of(piece);
     for (; next < gaps.size() && gaps[next].piece == p; ++next) {
       // Launching is gathered from several stretches: where it was is not known.
       if (piece.host != HostState::kOutside && piece.idle != IdleClass::kAfterSync) continue;
       for (const Told& told : of_looks(piece, gaps[next], by_calls)) {
-        add(told.begin_ns, by_calls.cause);
-        add(told.end_ns, told.cause);
+        tell_until(told.begin_ns, by_calls.cause, thread);
+        tell_until(told.end_ns, told.cause, told.thread);
       }
     }
-    add(end, by_calls.cause);
+    tell_until(end, by_calls.cause, thread);
   }
   return out;
 }
@@ -329,6 +336,13 @@ Causes::ByCalls Causes::of_calls(const IdlePiece& piece) {
   const bool mid_step = piece.idle != IdleClass::kStepStart;
   if (mid_step && returns_results(asker, steps_[piece.step])) return {Cause::kCpuPart};
   return {};
+}
+
+// Whose call ends the piece: the one that asks for the next work, else the one it is about.
+std::uint32_t Causes::thread_of(const IdlePiece& piece) const {
+  const std::uint32_t call =
+      piece.next_op == kNoCall ? piece.call : timeline_.ops[piece.next_op].call;
+  return call == kNoCall ? 0 : recording_.calls[call].thread_id;
 }
 
 // Gloo sends what lies on devices through the host: a thread of its own copies up what has come in.

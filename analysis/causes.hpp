@@ -20,6 +20,7 @@
 #include "analysis/source_lines.hpp"
 #include "analysis/source_text.hpp"
 #include "analysis/steps.hpp"
+#include "analysis/throttling.hpp"
 #include "analysis/timeline.hpp"
 
 namespace gpubusy::analysis {
@@ -69,6 +70,7 @@ class Causes {
   struct Told {  // a part of a piece
     std::uint64_t begin_ns, end_ns;
     Cause cause;
+    std::uint32_t thread;  // that shows it
   };
   std::vector<Told> of_looks(const IdlePiece& piece, const Gap& gap, const ByCalls& by_calls);
   Cause of_look(const IdlePiece& piece, const recording::GapSample& look,
@@ -76,6 +78,7 @@ class Causes {
   void note_ranges();
   Cause of_ranges(const IdlePiece& piece) const;
   ByCalls of_calls(const IdlePiece& piece);
+  std::uint32_t thread_of(const IdlePiece& piece) const;
   bool waits_for_lock(const recording::GapSample& look);
   Cause of_call(std::uint32_t call);
   bool is_small_copy_up(std::uint32_t op) const;
@@ -88,7 +91,7 @@ class Causes {
   const Looks& looks_;
   StackCauses stacks_;
   std::vector<std::pair<Cause, std::vector<Interval>>> ranges_;
-  const std::vector<Interval> throttled_;
+  const Throttling throttled_;
   std::vector<std::uint32_t> transfers_;  // calls that move kCpuPartBytes or more, either way
 };
 

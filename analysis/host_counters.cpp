@@ -5,8 +5,6 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "analysis/thresholds.hpp"
-
 namespace gpubusy::analysis {
 namespace {
 
@@ -162,19 +160,6 @@ HostReport count_host(const Recording& recording, const std::vector<Step>& steps
   }
   count_steps(recording, steps, out);
   count_beside(recording, steps, out);
-  return out;
-}
-
-std::vector<Interval> throttled_stretches(const Recording& recording) {
-  std::vector<Interval> out;
-  each_two(recording, [&](const HostCounts& from, const HostCounts& to) {
-    const Number throttled = rise(from, to, HostCounter::kThrottledNs);
-    const std::uint64_t late = to.at(HostCounter::kHelperLateNs).value_or(0);
-    if (!throttled || *throttled == 0 || late < kLateHelperNs) return;
-    // The kernel's time is summed over processors: it is an upper bound, as the lateness is.
-    const std::uint64_t ns = std::min({late, *throttled, to.time_ns - from.time_ns});
-    append_union(out, {to.time_ns - ns, to.time_ns});
-  });
   return out;
 }
 

@@ -57,8 +57,4 @@ struct HostReport {
 
 HostReport count_host(const recording::Recording& recording, const std::vector<Step>& steps);
 
-// Stretches in which the quota of processor time was used up, disjoint, by time: the helper thread
-// was woken late, and the kernel had counted a throttled period meanwhile.
-std::vector<Interval> throttled_stretches(const recording::Recording& recording);
-
 }  // namespace gpubusy::analysis

@@ -218,6 +218,7 @@ Json workers(const Workers& w) {
       {"doing", shares(w.doing)},
       {"run_share", w.run_share},
       {"ready_share", w.ready_share},
+      {"quota_share", w.quota_share},
       {"processors_used", w.processors_used},
       {"looks_without_line", w.without_line},
       {"spawned", w.spawned},

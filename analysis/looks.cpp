@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "analysis/looks.hpp"
 
-#include <unordered_map>
-
 #include "analysis/thresholds.hpp"
 
 namespace gpubusy::analysis {
 
 Looks::Looks(const recording::Recording& recording) : samples_(recording.gap_samples) {
-  std::unordered_map<std::uint32_t, Sample*> later;  // by thread
-  for (std::size_t i = samples_.size(); i-- > 0;) {
-    Sample& look = samples_[i];
+  for (const Sample& look : samples_) {
     counted_ = counted_ || look.run_ns != 0 || look.wait_ns != 0;
-    Sample*& next = later[look.thread_id];
-    if (next != nullptr && next->since_ns == look.time_ns && look.state == 'R') {
-      const std::uint64_t active = next->run_ns + next->wait_ns;
-      const std::uint64_t earlier = active - std::min(active, next->time_ns - next->since_ns);
-      const std::uint64_t waited = std::min(earlier, next->wait_ns);
-      look.wait_ns += waited;
-      next->wait_ns -= waited;
-      look.run_ns += earlier - waited;
-      next->run_ns -= earlier - waited;
-    }
-    next = &look;
   }
+  give_to_earlier(samples_, [](const Sample& look) { return look.thread_id; });
 
   std::vector<const Sample*> looks;
   for (const Sample& look : samples_) looks.push_back(&look);

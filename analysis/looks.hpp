@@ -12,11 +12,33 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "recording/recording.hpp"
 
 namespace gpubusy::analysis {
+
+// Gives what lies before the look that tells it to the looks before: `id_of` says whose they are.
+// `looks`: by time.
+template <typename Look, typename IdOf>
+void give_to_earlier(std::vector<Look>& looks, IdOf id_of) {
+  std::unordered_map<std::uint32_t, Look*> later;
+  for (std::size_t i = looks.size(); i-- > 0;) {
+    Look& look = looks[i];
+    Look*& next = later[id_of(look)];
+    if (next != nullptr && next->since_ns == look.time_ns && look.state == 'R') {
+      const std::uint64_t active = next->run_ns + next->wait_ns;
+      const std::uint64_t earlier = active - std::min(active, next->time_ns - next->since_ns);
+      const std::uint64_t waited = std::min(earlier, next->wait_ns);
+      look.wait_ns += waited;
+      next->wait_ns -= waited;
+      look.run_ns += earlier - waited;
+      next->run_ns -= earlier - waited;
+    }
+    next = &look;
+  }
+}
 
 class Looks {
  public:

@@ -83,9 +83,6 @@ inline constexpr std::uint64_t kLongestFaultNs = 2'000'000;
 // measured, half of the fault where the disk is fast.
 inline constexpr std::uint64_t kFaultRunNs = 10'000;
 
-// A helper that is woken later than this had no processor; on a busy machine some ms are usual.
-inline constexpr std::uint64_t kLateHelperNs = 5'000'000;
-
 // How many calls round a pause are searched for one with a Python stack.
 inline constexpr int kCallsToSearch = 16;
 

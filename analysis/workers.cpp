@@ -9,7 +9,9 @@
 
 #include <fmt/format.h>
 
+#include "analysis/looks.hpp"
 #include "analysis/thresholds.hpp"
+#include "analysis/throttling.hpp"
 
 namespace gpubusy::analysis {
 namespace {
@@ -26,6 +28,7 @@ struct Text {
 };
 constexpr std::array<Text, kLoadings> kTexts = {{{"compute", "computes"},
                                                  {"wait for a processor", "no_processor"},
+                                                 {"wait for the CPU quota", "cpu_quota"},
                                                  {"wait for storage", "storage"},
                                                  {"wait for input", "input"},
                                                  {"wait for a lock", "lock"},
@@ -86,15 +89,26 @@ class Finder {
   Workers find() {
     find_workers();
     if (workers_.empty()) return {};
-    std::uint64_t between = 0, run = 0, ready = 0, process_ms = 0;
+    std::uint64_t between = 0, run = 0, ready = 0, throttled = 0, process_ms = 0;
+    std::map<std::uint32_t, std::vector<CountedWait>> counted;
+    std::vector<WorkerLook> looks;
     for (const WorkerLook& look : recording_.worker_looks) {
       if (!workers_.contains(look.pid)) continue;
-      if (look.since_ns != 0) {
-        between += look.time_ns - look.since_ns;
-        run += look.run_ns;
-        ready += look.wait_ns;
-        process_ms += look.process_run_ms;
-      }
+      looks.push_back(look);
+      if (look.since_ns == 0) continue;
+      between += look.time_ns - look.since_ns;
+      run += look.run_ns;
+      ready += look.wait_ns;
+      process_ms += look.process_run_ms;
+      counted[look.pid].push_back({look.since_ns, look.time_ns, look.run_ns, look.wait_ns});
+    }
+    const Throttling throttling(recording_);
+    for (const auto& [pid, waits] : counted) {
+      throttled_[pid] = throttling.stretches(waits);
+      for (const Interval& stretch : throttled_[pid]) throttled += stretch.length();
+    }
+    give_to_earlier(looks, [](const WorkerLook& look) { return look.pid; });
+    for (const WorkerLook& look : looks) {
       out_.left_out = std::max<std::uint32_t>(out_.left_out, look.left_out);
       if (in_gap(look.time_ns)) add(look);
     }
@@ -102,6 +116,7 @@ class Finder {
       const auto of = [&](double ns) { return ns / static_cast<double>(between); };
       out_.run_share = of(static_cast<double>(run));
       out_.ready_share = of(static_cast<double>(ready));
+      out_.quota_share = of(static_cast<double>(throttled));
       out_.processors_used = of(static_cast<double>(process_ms) * 1e6);
     }
     out_.started = static_cast<std::uint32_t>(workers_.size());
@@ -158,9 +173,14 @@ class Finder {
     const std::uint64_t moved = look.run_ns + look.wait_ns;
     if ((kind == GapKind::kRuns || kind == GapKind::kNoProcessor) && moved > 0) {
       // Which of the two it did at this moment is not told, but how long each since the last look.
-      const double ready = static_cast<double>(look.wait_ns) / static_cast<double>(moved);
-      doing[static_cast<std::size_t>(Loading::kNoProcessor)] = ready;
-      doing[static_cast<std::size_t>(Loading::kComputes)] = 1 - ready;
+      const auto part = [&](std::uint64_t ns) {
+        return static_cast<double>(ns) / static_cast<double>(moved);
+      };
+      const std::uint64_t stopped =
+          std::min(look.wait_ns, covered(throttled_[look.pid], look.since_ns, look.time_ns));
+      doing[static_cast<std::size_t>(Loading::kQuota)] = part(stopped);
+      doing[static_cast<std::size_t>(Loading::kNoProcessor)] = part(look.wait_ns - stopped);
+      doing[static_cast<std::size_t>(Loading::kComputes)] = part(look.run_ns);
     } else {
       const bool locks = (look.flags & recording::kGapInSystemCall) != 0 &&
                          system_call_name(look.system_call) == "flock";
@@ -208,7 +228,8 @@ class Finder {
   SourceLines& lines_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps_;
   std::set<std::uint32_t> workers_;
-  std::map<std::uint32_t, std::vector<SourceLine>> frames_;  // by stack
+  std::map<std::uint32_t, std::vector<Interval>> throttled_;  // by process
+  std::map<std::uint32_t, std::vector<SourceLine>> frames_;   // by stack
   std::map<std::tuple<std::string, std::string, int>, WorkerLine> by_line_;
   Workers out_;
 };
@@ -248,8 +269,9 @@ Bottleneck bottleneck_of(const LoadingShares& shares) {
   const auto of = [&](Loading doing) { return shares[static_cast<std::size_t>(doing)]; };
   if (of(Loading::kIdle) > kWorkersIdle) return Bottleneck::kIdle;
   const double busy = 1 - of(Loading::kIdle);
-  const double computing = of(Loading::kComputes) + of(Loading::kNoProcessor);
+  const double computing = of(Loading::kComputes) + of(Loading::kNoProcessor) + of(Loading::kQuota);
   if (computing > busy / 2) {
+    if (of(Loading::kQuota) >= kReadyOfComputing * computing) return Bottleneck::kQuota;
     return of(Loading::kNoProcessor) >= kReadyOfComputing * computing ? Bottleneck::kNoProcessor
                                                                       : Bottleneck::kProcessor;
   }
@@ -265,8 +287,9 @@ Bottleneck bottleneck_of(const LoadingShares& shares) {
 }
 
 const char* bottleneck_id(Bottleneck bottleneck) {
-  constexpr const char* kIds[] = {"unknown", "processor", "no_processor",  "storage", "input",
-                                  "lock",    "sleep",     "child_process", "idle"};
+  constexpr const char* kIds[] = {"unknown",       "processor", "no_processor", "cpu_quota",
+                                  "storage",       "input",     "lock",         "sleep",
+                                  "child_process", "idle"};
   return kIds[static_cast<std::size_t>(bottleneck)];
 }
 

@@ -20,6 +20,7 @@ namespace gpubusy::analysis {
 enum class Loading : std::uint8_t {
   kComputes,     // on a processor
   kNoProcessor,  // ready to run, but all processors it may use were taken
+  kQuota,        // ready to run, but the quota of processor time was used up
   kStorage,      // waits for a file: reads, writes, looks it up, or brings in a mapped page
   kInput,        // waits for another process or the network
   kLock,
@@ -28,7 +29,7 @@ enum class Loading : std::uint8_t {
   kIdle,   // waits for the training process to ask for a batch
   kOther,
 };
-inline constexpr std::size_t kLoadings = 9;
+inline constexpr std::size_t kLoadings = 10;
 using LoadingShares = std::array<double, kLoadings>;  // sum 1, or all 0
 
 // "wait for storage", as several processes do; and a stable id for JSON.
@@ -43,6 +44,7 @@ enum class Bottleneck : std::uint8_t {
   kUnknown,      // no looks, or none of the others for most of the time
   kProcessor,    // computing
   kNoProcessor,  // more to compute than there are processors
+  kQuota,        // more to compute than the quota of processor time allows
   kStorage,
   kInput,
   kLock,
@@ -69,6 +71,7 @@ struct Workers {
   // Of the time between looks, in gaps or not: its main thread on a processor, ready but on none;
   // and processors that all threads of one worker used.
   double run_share = 0, ready_share = 0, processors_used = 0;
+  double quota_share = 0;          // of ready_share, what the quota of processor time explains
   std::vector<WorkerLine> lines;   // most looks first
   std::uint64_t without_line = 0;  // looks at workers that computed or waited in no known line
   bool spawned = false;            // some are interpreters of their own: their lines are not known

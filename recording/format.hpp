@@ -466,8 +466,13 @@ enum class HostCounter : std::uint8_t {
   kThreadMajorFaults = 9,
   kThreadVoluntarySwitches = 10,
   kThreadInvoluntarySwitches = 11,
-  // how much later than it had asked for the helper thread was woken, this time
+  // how much later than it had asked for the helper thread was woken, this time; not written now
   kHelperLateNs = 12,
+  // kThread, since that thread was asked before: on a processor; ready, but on none, which the
+  // kernel counts when such a wait ends; and how long ago that was
+  kThreadRanNs = 13,
+  kThreadWaitedNs = 14,
+  kThreadSinceNs = 15,
   // of the control group with the tightest quota; time is summed over processors
   kQuotaPeriods = 16,
   kThrottledPeriods = 17,
@@ -503,14 +508,20 @@ enum class HostSource : std::uint8_t {
 enum class HostTopic : std::uint8_t { kQuota = 0, kMemory = 1, kPressure = 2, kSwap = 3 };
 inline constexpr int kHostTopics = 4;
 
-enum class HostMoment : std::uint32_t { kEdge = 0, kHelper = 1 };
+enum class HostMoment : std::uint32_t {
+  kEdge = 0,
+  kHelper = 1,
+  // By the helper, of one launching thread, where there is a quota: when that thread had waited for
+  // a processor, or the group was throttled, since it was asked before.
+  kThread = 2,
+};
 
 // A u64 for each bit of `known`, lowest first, behind the struct.
 struct HostCountersRecord {
   RecordHeader header;  // value: HostMoment
   std::uint64_t time_ns;
   std::uint64_t known;              // by HostCounter
-  std::uint32_t thread_id;          // that counted
+  std::uint32_t thread_id;          // that counted; kThread: that is counted
   std::uint32_t step;               // kEdge: that ended here
   HostSource sources[kHostTopics];  // kHelper
   std::uint32_t reserved;

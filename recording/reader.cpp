@@ -294,7 +294,7 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
     case RecordType::kHostCounters: {
       HostCountersRecord record;
       if (!view.fixed(record) || !plausible(0, record.time_ns) ||
-          header.value > static_cast<std::uint32_t>(HostMoment::kHelper)) {
+          header.value > static_cast<std::uint32_t>(HostMoment::kThread)) {
         return false;
       }
       HostCounts counts{record.time_ns,

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A control group with a quota of processor time, where one may be made (root, version 1 or 2)."""
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 
 class Group:
-    """`folder` is None where that is not allowed."""
+    """`folder` is None where that is not allowed. A quota of None is none."""
 
     def __init__(self, quota_us, period_us):
         self.folder = None
@@ -30,13 +33,13 @@ class Group:
     @staticmethod
     def _version1(folder, quota_us, period_us):
         (folder / "cpu.cfs_period_us").write_text(str(period_us))
-        (folder / "cpu.cfs_quota_us").write_text(str(quota_us))
+        (folder / "cpu.cfs_quota_us").write_text(str(-1 if quota_us is None else quota_us))
 
     @staticmethod
     def _version2(folder, quota_us, period_us):
         # Without the controller there is no such file, and none can be made.
         with open(folder / "cpu.max", "r+") as file:
-            file.write(f"{quota_us} {period_us}")
+            file.write(f"{'max' if quota_us is None else quota_us} {period_us}")
 
     @property
     def members(self):
@@ -52,3 +55,24 @@ class Group:
                 return
             except OSError:  # its last process has not quite ended
                 time.sleep(0.05)
+
+
+# Ends with its parent, too.
+BUSY = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    pass
+"""
+
+
+@contextlib.contextmanager
+def processor_taken(count):
+    """So many processes compute all the time meanwhile, outside of any group that is made here."""
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()

@@ -40,23 +40,6 @@ std::string processors_text(const recording::HostOffer& h) {
   return text;
 }
 
-void add_quota(Finding& finding, const ProcessReport& report) {
-  const HostBeside& b = report.host_counters.beside;
-  const Per per(report);
-  if (b.throttled_ns && b.throttled_periods && b.quota_periods) {
-    finding.evidence +=
-        fmt::format(" Throttled for {:.1f} ms{}, summed over processors, in {} of {} periods.",
-                    per.ms_of(*b.throttled_ns), per.word, *b.throttled_periods, *b.quota_periods);
-  }
-  const double quota = report.host_offer.quota_processors();
-  if (quota > 0) {
-    finding.evidence +=
-        fmt::format(" The quota is {:.1f} ms in each {:.1f} ms: {:.2g} processors.",
-                    static_cast<double>(report.host_offer.cpu_quota_us) / 1e3,
-                    static_cast<double>(report.host_offer.cpu_period_us) / 1e3, quota);
-  }
-}
-
 // Pages that were swapped out, or of files? Of the whole machine, so that a process beside this one
 // may have swapped them.
 bool swaps(const ProcessReport& report) {
@@ -163,11 +146,7 @@ constexpr CauseText kCauseTexts[] = {
      "torch.set_num_threads(1) in each; or ask for more processors.",
      add_processors},
     {Cause::kQuota, "cpu_quota", "The process has used up its quota of processor time",
-     "with all of it stopped until the next period of the quota",
-     "Ask for more processors (a pod's limits.cpu, docker --cpus, the job's CPUs), or run fewer "
-     "busy threads: OMP_NUM_THREADS and DataLoader(num_workers=…) from the quota, not from "
-     "os.cpu_count().",
-     add_quota},
+     "with the launching thread stopped until the next period of the quota", kQuotaCure, add_quota},
     {Cause::kPageFault, "page_faults",
      "The GPU waits while memory is read from a disk (page faults)",
      "with the host waiting for pages that were not in memory",

@@ -229,4 +229,21 @@ bool copies_fill_busy_time(const ProcessReport& report) {
   return (report.kernel_busy_ns + report.earlier_busy_ns) * 2 < report.busy_ns;
 }
 
+void add_quota(Finding& finding, const ProcessReport& report) {
+  const HostBeside& b = report.host_counters.beside;
+  const Per per(report);
+  if (b.throttled_ns && b.throttled_periods && b.quota_periods) {
+    finding.evidence +=
+        fmt::format(" Throttled for {:.1f} ms{}, summed over processors, in {} of {} periods.",
+                    per.ms_of(*b.throttled_ns), per.word, *b.throttled_periods, *b.quota_periods);
+  }
+  const double quota = report.host_offer.quota_processors();
+  if (quota > 0) {
+    finding.evidence +=
+        fmt::format(" The quota is {:.1f} ms in each {:.1f} ms: {:.2g} processors.",
+                    static_cast<double>(report.host_offer.cpu_quota_us) / 1e3,
+                    static_cast<double>(report.host_offer.cpu_period_us) / 1e3, quota);
+  }
+}
+
 }  // namespace gpubusy::analysis::verdict

@@ -65,6 +65,13 @@ double library_share(const ProcessReport& report, std::string_view file);
 // step's time than the device does in it.
 double share_of_work(const ProcessReport& report, std::uint64_t ns);
 
+// What the quota of processor time is, and what the kernel counted of it.
+void add_quota(Finding& finding, const ProcessReport& report);
+inline constexpr const char* kQuotaCure =
+    "Ask for more processors (a pod's limits.cpu, docker --cpus, the job's CPUs), or run fewer "
+    "busy threads: OMP_NUM_THREADS and DataLoader(num_workers=…) from the quota, not from "
+    "os.cpu_count().";
+
 // What ran beside what is known only where nearly all of it was timed.
 bool is_timed(const ProcessReport& report);
 

@@ -204,6 +204,9 @@ std::string cure_of_loading(const ProcessReport& report, const LoadingSeen& seen
           "many batches, and leave the training process one. Make a batch cheaper at that line, or "
           "do that on the GPU.",
           workers, with_processors(report, " ({})"));
+    case Bottleneck::kQuota:
+      return std::string("Workers are stopped for want of processor time that the quota allows. ") +
+             kQuotaCure;
     case Bottleneck::kStorage:
       return std::string(seen.in_workers ? "Workers wait for storage: "
                                          : "The training process reads by itself and waits for "
@@ -359,6 +362,7 @@ Found data_starvation(const ProcessReport& report) {
                       "other than input.";
   add_doing(finding, report, is_starved<GapRow>);
   if (seen.in_workers) add_workers(finding, report);
+  if (seen.bottleneck == Bottleneck::kQuota) add_quota(finding, report);
   // Of what no loader does only the line is known, not whether it can be prepared ahead.
   if (seen.in_workers || (input && report.has_loader && !from_queue(report))) {
     finding.cure = cure_of_loading(report, seen);

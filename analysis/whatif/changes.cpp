@@ -14,6 +14,8 @@
 #include "analysis/looks.hpp"
 #include "analysis/names.hpp"
 #include "analysis/thresholds.hpp"
+#include "analysis/throttling.hpp"
+#include "analysis/workers.hpp"
 
 namespace gpubusy::analysis::whatif {
 namespace {
@@ -41,6 +43,7 @@ constexpr Form kForms[] = {
     {ChangeKind::kDrop, "drop", true, false},
     {ChangeKind::kPrefetch, "prefetch", false, false},
     {ChangeKind::kPacked, "packed-copies", false, false},
+    {ChangeKind::kQuota, "quota", false, false},
 };
 
 constexpr std::string_view kDirections[] = {"htod", "dtoh", "dtod"};
@@ -221,6 +224,9 @@ double host_work_ns(const Model& model) {
   return sum / model.steps;
 }
 
+// Taking a batch that a worker has ready.
+constexpr std::uint64_t kTakeBatchNs = 300'000;
+
 // What workers do not take over.
 bool stays_in_thread(Cause cause) {
   return cause == Cause::kCheckpoint || cause == Cause::kLogging || cause == Cause::kEvaluation ||
@@ -257,6 +263,7 @@ void set_aside(Model& model, const Recording& recording, SourceLines& lines) {
   const Looks looks(recording);
   StackCauses causes(recording, lines);
   for (Node& node : model.nodes) {
+    node.aside_ns = 0;
     if (!node.loads) continue;
     const Call& call = recording.calls[node.call];
     const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
@@ -303,7 +310,7 @@ Applied use_workers(Model& model, const Change& change, Assumption assumption,
       pick(assumption, with_sharing(least), with_sharing(likely), with_sharing(most) * 1.15);
   model.supply.active = true;
   model.supply.interval_ns = static_cast<std::uint64_t>(interval);
-  model.supply.overhead_ns = pick<std::uint64_t>(assumption, 50'000, 300'000, 1'000'000);
+  model.supply.overhead_ns = pick<std::uint64_t>(assumption, 50'000, kTakeBatchNs, 1'000'000);
   model.supply.ahead = static_cast<std::uint32_t>(2 * workers);
   out.assumed = fmt::format(
       "a batch takes one worker {:.1f} ms{}, {:.0f} % of it computing{}, on {} processors; taking "
@@ -523,6 +530,80 @@ Applied drop(Model& model, const Change& change, const Recording& recording, Sou
   return out;
 }
 
+// Whether the pauses before input are waits for a loader's workers, for most of what looks saw.
+bool waits_for_workers(const Model& model, const Recording& recording, SourceLines& lines) {
+  const Looks looks(recording);
+  StackCauses causes(recording, lines);
+  std::uint64_t seen = 0, queue = 0;
+  for (const Node& node : model.nodes) {
+    if (!node.loads) continue;
+    const Call& call = recording.calls[node.call];
+    const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
+    looks.telling(begin, call.start_ns, begin, call.thread_id,
+                  [&](const recording::GapSample& look, const recording::GapSample*,
+                      std::uint64_t from, std::uint64_t until) {
+                    seen += until - from;
+                    if (causes.of(look.python_stack) == Cause::kLoaderQueue) queue += until - from;
+                  });
+  }
+  return queue * 2 > seen;
+}
+
+// Workers that are not stopped make their batches in what is left of the time.
+void free_workers(Model& model, const Recording& recording, SourceLines& lines,
+                  const Surroundings& surroundings) {
+  const Workers workers = find_workers(recording, {}, lines);
+  std::uint64_t loads = 0;
+  for (const Node& node : model.nodes) loads += node.loads;
+  if (workers.quota_share <= 0 || loads == 0 || !waits_for_workers(model, recording, lines)) return;
+  set_aside(model, recording, lines);
+  const auto step = static_cast<double>(model.observed_mean_ns);
+  const double computing = step * workers.run_share * workers.count;
+  const double processors = std::max(surroundings.processors, 1u);
+  const double interval =
+      std::max(step * (1 - workers.quota_share), (computing + host_work_ns(model)) / processors);
+  const double per_step = static_cast<double>(loads) / model.steps;
+  model.supply.active = true;
+  model.supply.interval_ns = static_cast<std::uint64_t>(interval / std::max(per_step, 1.0));
+  model.supply.overhead_ns = kTakeBatchNs;
+  model.supply.ahead = 2 * std::max(workers.count, 1u);
+}
+
+// As if the program had no quota: neither its launching threads nor the workers that they wait for
+// are stopped.
+Applied lift_quota(Model& model, const Recording& recording, SourceLines& lines,
+                   const Surroundings& surroundings) {
+  Applied out;
+  const Throttling throttling(recording);
+  for (Node& node : model.nodes) {
+    const Call& call = recording.calls[node.call];
+    const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
+    // It came after a call of another thread where that one had handed its work over.
+    const std::uint32_t other = node.before == kNone
+                                    ? call.thread_id
+                                    : recording.calls[model.nodes[node.before].call].thread_id;
+    const std::uint64_t before =
+        other == call.thread_id
+            ? covered(throttling.of(other), begin, call.start_ns)
+            : covered(united(throttling.of(call.thread_id), throttling.of(other)), begin,
+                      call.start_ns);
+    const std::uint64_t within =
+        std::min(node.own_ns, covered(throttling.of(call.thread_id), call.start_ns, call.end_ns));
+    if (before + within == 0) continue;
+    ++out.touched;
+    node.think_ns -= std::min(node.think_ns, before);
+    node.own_ns -= within;
+    out.host_ns += before;
+  }
+  free_workers(model, recording, lines, surroundings);
+  out.touched += model.supply.active;
+  if (out.touched > 0) {
+    out.assumed =
+        fmt::format("{} processors are free for what the quota stopped", surroundings.processors);
+  }
+  return out;
+}
+
 bool copies_input(const Node& node, const Recording& recording) {
   const Call& call = recording.calls[node.call];
   return node.has_work && call.category == Category::kCopy &&
@@ -582,6 +663,7 @@ const std::vector<ChangeForm>& change_forms() {
       {"drop:WHERE", "lines or functions are not there: their calls, device work and host time"},
       {"prefetch", "input is copied one step ahead, beside the kernels"},
       {"packed-copies", "the small input copies of a step become one"},
+      {"quota", "the program has no quota of processor time"},
   };
   return forms;
 }
@@ -661,6 +743,7 @@ Applied apply(Model& model, const Change& change, Assumption assumption, const R
     case ChangeKind::kDrop: return drop(model, change, recording, lines);
     case ChangeKind::kPrefetch: return prefetch(model, recording);
     case ChangeKind::kPacked: return pack(model, recording);
+    case ChangeKind::kQuota: return lift_quota(model, recording, lines, surroundings);
   }
   return {};
 }

@@ -29,6 +29,7 @@ enum class ChangeKind : std::uint8_t {
   kDrop,      // calls at a line, their device work and the host time before them are gone
   kPrefetch,  // the step's input is copied a step ahead, beside kernels
   kPacked,    // the small copies of a step become one
+  kQuota,     // there is no quota of processor time
 };
 
 struct Change {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "analysis/names.hpp"
+#include "analysis/thresholds.hpp"
 #include "analysis/whatif/whatif.hpp"
 
 namespace gpubusy::analysis::whatif {
@@ -77,13 +78,18 @@ constexpr Cure kCures[] = {
     {"small_copies", "packed-copies"}, {"checkpoint", "host:{}*0"},
     {"logging", "host:{}*0"},          {"garbage_collection", "host:{}*0"},
     {"worker_restart", "host:{}*0"},   {"evaluation", "drop:{}"},
-    {"host_elsewhere", "host:{}*0"},
+    {"host_elsewhere", "host:{}*0"},   {"cpu_quota", "quota"},
 };
 
 }  // namespace
 
 std::string change_for(const Finding& finding, const ProcessReport& report, unsigned processors) {
   if (finding.id == "data_starvation") {
+    const Workers& w = report.workers;
+    if (waits_for_workers(report) && w.looks >= kFewestLooks &&
+        bottleneck_of(w.doing) == Bottleneck::kQuota) {
+      return "quota";
+    }
     // How many workers there are already is not known; and a rank that waits for others gains
     // nothing. Nor whether anything but a loader's batches can be prepared ahead.
     if (!report.has_loader || waits_for_workers(report) || waits_for_ranks(report) ||

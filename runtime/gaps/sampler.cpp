@@ -345,12 +345,12 @@ void Sampler::run() noexcept {
   const bool sees_workers = proc_has_own_ids();
   if (!sees_workers) g_other_ids.store(true, std::memory_order_relaxed);
   const Tools tools{self_, codes_, worker_memory_, frames_, second_, kMaxPython};
-  std::uint64_t next_count = 0, next_user = 0, due = 0;
+  std::uint64_t next_count = 0, next_user = 0;
   bool asked_to_end = false;
   while (goes_on()) {
     std::uint64_t now = now_ns();
-    const std::uint64_t late = due != 0 && now > due ? now - due : 0;
-    if (host_.is_due(now, late)) host_.count(self_, now, late);
+    host_.count_threads(self_, now);
+    if (host_.is_due(now)) host_.count(self_, now);
     if (now >= next_user) {
       // A program that has given up its rights must have no thread that still has them. The next
       // one is made by a thread that is of the new user.
@@ -370,8 +370,7 @@ void Sampler::run() noexcept {
     const Silence silence = listen(now);
     if (!silence.silent) {
       const std::uint64_t later = g_threshold_ns > kListenEveryNs ? g_threshold_ns : kListenEveryNs;
-      due = now + later;
-      asked_to_end = !sleep_in_hidden_thread(due);
+      asked_to_end = !sleep_in_hidden_thread(now + later);
       if (asked_to_end) break;
       continue;
     }
@@ -381,8 +380,7 @@ void Sampler::run() noexcept {
     std::uint64_t period = length / kPeriodsOfGap;
     if (period < kFirstPeriodNs) period = kFirstPeriodNs;
     if (period > kLongestPeriodNs) period = kLongestPeriodNs;
-    due = now_ns() + period;
-    asked_to_end = !sleep_in_hidden_thread(due);
+    asked_to_end = !sleep_in_hidden_thread(now_ns() + period);
     if (asked_to_end) break;
   }
   for (Watched& w : watched_) w.files.close();
@@ -390,7 +388,11 @@ void Sampler::run() noexcept {
   // Under a new filter nothing more is asked of the kernel than must be.
   if (sandbox::is_none_new()) {
     // A fork waits for the end of this thread.
-    if (!asked_to_end && mode() != Mode::kOff) host_.count(self_, now_ns(), 0);
+    if (!asked_to_end && mode() != Mode::kOff) {
+      const std::uint64_t now = now_ns();
+      host_.count_threads(self_, now);
+      host_.count(self_, now);
+    }
     host_.close();
     self_.writer.close(recording_file());
   }

@@ -23,8 +23,10 @@ using recording::HostSource;
 using recording::HostTopic;
 
 constexpr std::uint64_t kEveryNs = 100'000'000;
-// Woken so much too late, the helper had no processor: if the quota was used up, that was then.
-constexpr std::uint64_t kLateNs = 5'000'000;
+// Shorter waits for a processor are the price of a busy machine, and are not written.
+constexpr std::uint64_t kLeastWaitNs = 100'000;
+// A thread that has not launched for so long is not asked.
+constexpr std::uint64_t kForgottenNs = 10'000'000'000;
 
 constinit bool g_enabled = false;
 constinit std::atomic<bool> g_stopped_asking{false};  // for good, also in forked processes
@@ -114,6 +116,8 @@ void count_at_edge(std::uint32_t step, std::uint64_t now_ns) noexcept {
 void Watch::open() noexcept {
   // What an earlier helper left open (in the parent of a fork, or under a filter) is not ours.
   for (int& file : files_) file = -1;
+  for (Thread& t : threads_) t = Thread{};
+  throttled_ns_ = 0;
   on_ = g_enabled;
   next_ns_ = 0;
   if (!on_) return;
@@ -157,22 +161,74 @@ void Watch::close() noexcept {
     if (file >= 0) syscall(SYS_close, file);
     file = -1;
   }
+  for (Thread& t : threads_) t.files.close();
   on_ = false;
-}
-
-bool Watch::is_due(std::uint64_t now_ns, std::uint64_t late_ns) noexcept {
-  if (!on_) return false;
-  if (now_ns >= next_ns_) return true;
-  gpubusy::host::Throttling t;
-  return late_ns >= kLateNs && groups_.cpu_quota_us != 0 && read(kQuota) &&
-         gpubusy::host::parse_throttling(text_, t) && t.throttled_ns != throttled_ns_;
 }
 
 bool Watch::read(File file) noexcept {
   return files_[file] >= 0 && gpubusy::host::read_text(files_[file], text_, sizeof text_) > 0;
 }
 
-void Watch::count(ThreadState& self, std::uint64_t now_ns, std::uint64_t late_ns) noexcept {
+Watch::Thread& Watch::thread_of(std::uint32_t id) noexcept {
+  Thread* oldest = &threads_[0];
+  for (Thread& t : threads_) {
+    if (t.id == id) return t;
+    if (t.asked_ns < oldest->asked_ns) oldest = &t;
+  }
+  oldest->files.close();
+  *oldest = Thread{};
+  oldest->id = id;
+  oldest->files.open(id);
+  return *oldest;
+}
+
+void Watch::write_thread(ThreadState& self, const Thread& t, std::uint64_t now_ns,
+                         const gpubusy::host::Throttling& group) noexcept {
+  Values values;
+  values.record().header.value = static_cast<std::uint32_t>(recording::HostMoment::kThread);
+  values.record().time_ns = now_ns;
+  values.record().thread_id = t.id;
+  values.add(HostCounter::kThreadRanNs, t.now.run_ns - t.use.run_ns);
+  values.add(HostCounter::kThreadWaitedNs, t.now.wait_ns - t.use.wait_ns);
+  values.add(HostCounter::kThreadSinceNs, now_ns - t.asked_ns);
+  values.add(HostCounter::kQuotaPeriods, group.periods);
+  values.add(HostCounter::kThrottledPeriods, group.throttled_periods);
+  values.add(HostCounter::kThrottledNs, group.throttled_ns);
+  values.write(self);
+}
+
+void Watch::count_threads(ThreadState& self, std::uint64_t now_ns) noexcept {
+  if (!on_ || groups_.cpu_quota_us == 0 || files_[kQuota] < 0) return;
+  Thread* asked[kMaxThreads];
+  int count = 0;
+  for (ThreadState* t = all_thread_states(); t != nullptr && count < kMaxThreads; t = t->next) {
+    if (!t->gap.launches.load(std::memory_order_relaxed) ||
+        t->ended.load(std::memory_order_relaxed)) {
+      continue;
+    }
+    const std::uint64_t quiet = t->gap.quiet_since.load(std::memory_order_relaxed);
+    if (quiet != gaps::Slot::kInCall && quiet + kForgottenNs < now_ns) continue;
+    Thread& thread =
+        thread_of(std::atomic_ref<std::uint32_t>(t->thread_id).load(std::memory_order_relaxed));
+    if (thread.files.read(gaps::TaskFiles::kProcessor, text_, sizeof text_) == 0) continue;
+    thread.now = gaps::parse_processor_use(text_);
+    asked[count++] = &thread;
+  }
+  // Behind the threads: a wait that a throttling made is counted after that throttling.
+  gpubusy::host::Throttling group;
+  if (count == 0 || !read(kQuota) || !gpubusy::host::parse_throttling(text_, group)) return;
+  const bool rose = group.throttled_ns != throttled_ns_;
+  throttled_ns_ = group.throttled_ns;
+  for (int i = 0; i < count; ++i) {
+    Thread& t = *asked[i];
+    const bool waited = t.now.wait_ns - t.use.wait_ns >= kLeastWaitNs;
+    if (t.asked_ns != 0 && (rose || waited)) write_thread(self, t, now_ns, group);
+    t.use = t.now;
+    t.asked_ns = now_ns;
+  }
+}
+
+void Watch::count(ThreadState& self, std::uint64_t now_ns) noexcept {
   if (!on_) return;
   next_ns_ = now_ns + kEveryNs;
   Values values;
@@ -185,14 +241,12 @@ void Watch::count(ThreadState& self, std::uint64_t now_ns, std::uint64_t late_ns
     sources_[static_cast<unsigned>(topic)] = HostSource::kStrange;
   };
   values.add_usage(RUSAGE_SELF, HostCounter::kUserNs);
-  values.add(HostCounter::kHelperLateNs, late_ns);
   if (read(kQuota)) {
     gpubusy::host::Throttling t;
     if (gpubusy::host::parse_throttling(text_, t)) {
       values.add(HostCounter::kQuotaPeriods, t.periods);
       values.add(HostCounter::kThrottledPeriods, t.throttled_periods);
       values.add(HostCounter::kThrottledNs, t.throttled_ns);
-      throttled_ns_ = t.throttled_ns;
     } else {
       strange(HostTopic::kQuota);
     }

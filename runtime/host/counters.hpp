@@ -7,8 +7,10 @@
 
 #include <cstdint>
 
+#include "host/counters.hpp"
 #include "host/groups.hpp"
 #include "recording/format.hpp"
+#include "runtime/gaps/evidence.hpp"
 #include "runtime/thread_state.hpp"
 
 namespace gpubusy::runtime::host_facts {
@@ -29,10 +31,12 @@ class Watch {
  public:
   void open() noexcept;
   void close() noexcept;
-  // `late_ns`: how much later than it had asked for the helper was woken.
-  bool is_due(std::uint64_t now_ns, std::uint64_t late_ns) noexcept;
+  bool is_due(std::uint64_t now_ns) const noexcept { return on_ && now_ns >= next_ns_; }
   // Into the block of `self`, the helper.
-  void count(ThreadState& self, std::uint64_t now_ns, std::uint64_t late_ns) noexcept;
+  void count(ThreadState& self, std::uint64_t now_ns) noexcept;
+  // Where the group has a quota, how long launching threads waited for a processor meanwhile: a
+  // wait that goes with throttled time is the quota's. At each waking of the helper.
+  void count_threads(ThreadState& self, std::uint64_t now_ns) noexcept;
 
  private:
   enum File : unsigned {
@@ -46,12 +50,25 @@ class Watch {
     kStatus
   };
   static constexpr int kFiles = 8;
+  static constexpr int kMaxThreads = 8;
+  struct Thread {
+    std::uint32_t id = 0;
+    std::uint64_t asked_ns = 0;  // 0: not yet
+    gaps::ProcessorUse use;      // then
+    gaps::ProcessorUse now;
+    gaps::TaskFiles files;
+  };
+
   bool read(File file) noexcept;  // into text_
+  Thread& thread_of(std::uint32_t id) noexcept;
+  void write_thread(ThreadState& self, const Thread& thread, std::uint64_t now_ns,
+                    const gpubusy::host::Throttling& group) noexcept;
 
   bool on_ = false;
   bool version1_ = false;  // of the memory's group
   std::uint64_t next_ns_ = 0;
-  std::uint64_t throttled_ns_ = 0;  // when it was counted last
+  std::uint64_t throttled_ns_ = 0;  // when threads were asked last
+  Thread threads_[kMaxThreads];
   int files_[kFiles] = {-1, -1, -1, -1, -1, -1, -1, -1};
   recording::HostSource sources_[recording::kHostTopics] = {};
   gpubusy::host::Groups groups_;

@@ -502,6 +502,15 @@ void RecordingBuilder::host_counts(std::uint64_t time, const HostValues& values,
   counts(r, values);
 }
 
+void RecordingBuilder::host_thread(std::uint64_t time, std::uint32_t thread,
+                                   const HostValues& values) {
+  auto r = record<rec::HostCountersRecord>(rec::RecordType::kHostCounters,
+                                           static_cast<std::uint32_t>(rec::HostMoment::kThread));
+  r.time_ns = time;
+  r.thread_id = thread;
+  counts(r, values);
+}
+
 void RecordingBuilder::step_edge(std::uint64_t time, std::uint32_t step, rec::StepSource source) {
   auto r = record<rec::StepEdgeRecord>(rec::RecordType::kStepEdge, step);
   r.time_ns = time;

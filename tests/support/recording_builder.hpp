@@ -157,6 +157,8 @@ class RecordingBuilder {
   void host_counts(std::uint64_t time, const HostValues& values,
                    std::array<rec::HostSource, rec::kHostTopics> sources = {},
                    std::uint32_t helper = 9999);
+  // … of a launching thread.
+  void host_thread(std::uint64_t time, std::uint32_t thread, const HostValues& values);
   void step_edge(std::uint64_t time, std::uint32_t step,
                  rec::StepSource source = rec::StepSource::kOptimizer);
   void window(rec::WindowEvent event, std::uint64_t time, std::uint32_t index,

@@ -5,13 +5,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "analysis/api.hpp"
 #include "analysis/host_counters.hpp"
 #include "analysis/report.hpp"
+#include "analysis/throttling.hpp"
+#include "tests/support/recording_builder.hpp"
 #include "tests/support/reports.hpp"
 
 namespace gpubusy::analysis {
@@ -160,8 +164,17 @@ TEST(AnalysisHost, SamplesCountForTheirPartOfTheJudgedTime) {
 // ---- the quota
 // -----------------------------------------------------------------------------------
 
-// In each step the helper is woken 9 ms late, at 11.5 ms, and the kernel counts `throttled_ns`.
-auto late_helper(std::uint64_t throttled_ns) {
+constexpr std::uint32_t kThread = 4242;
+
+// What the helper asked of a launching thread at a time of each step, and by how much the group's
+// throttled time had risen. Times: us of the step.
+struct Asked {
+  std::uint64_t at_us, since_us, ran_us, waited_us, throttled_us;
+  std::uint32_t thread = kThread;
+};
+
+auto quota(std::vector<Asked> asked) {
+  auto throttled = std::make_shared<std::uint64_t>(0);
   return [=](RecordingBuilder& b, std::uint64_t t, std::uint32_t i) {
     if (i == 0) {
       recording::HostRecord offer{};
@@ -173,48 +186,97 @@ auto late_helper(std::uint64_t throttled_ns) {
       b.host_offer(offer);
       b.host_counts(kStart - kMs, {{HostCounter::kThrottledNs, 0},
                                    {HostCounter::kThrottledPeriods, 0},
-                                   {HostCounter::kQuotaPeriods, 0},
-                                   {HostCounter::kHelperLateNs, 0}});
+                                   {HostCounter::kQuotaPeriods, 0}});
     }
-    b.host_counts(t + 11 * kMs + 500 * kUs, {{HostCounter::kThrottledNs, (i + 1) * throttled_ns},
-                                             {HostCounter::kThrottledPeriods, i + 1},
-                                             {HostCounter::kQuotaPeriods, i + 1},
-                                             {HostCounter::kHelperLateNs, 9 * kMs}});
+    for (const Asked& a : asked) {
+      *throttled += a.throttled_us * kUs;
+      b.host_thread(t + a.at_us * kUs, a.thread,
+                    {{HostCounter::kThreadRanNs, a.ran_us * kUs},
+                     {HostCounter::kThreadWaitedNs, a.waited_us * kUs},
+                     {HostCounter::kThreadSinceNs, (a.at_us - a.since_us) * kUs},
+                     {HostCounter::kThrottledNs, *throttled}});
+    }
+    b.host_counts(t + 15 * kMs, {{HostCounter::kThrottledNs, *throttled},
+                                 {HostCounter::kThrottledPeriods, i + 1},
+                                 {HostCounter::kQuotaPeriods, i + 1}});
   };
 }
 
+std::vector<Interval> stretches_of_first_step(const recording::Recording& recording,
+                                              std::uint32_t thread = kThread) {
+  std::vector<Interval> out;
+  const Throttling throttling(recording);
+  for (const Interval& stretch : throttling.of(thread)) {
+    if (stretch.begin < kStart + kStep)
+      out.push_back({stretch.begin - kStart, stretch.end - kStart});
+  }
+  return out;
+}
+
+Interval us(std::uint64_t begin, std::uint64_t end) { return {begin * kUs, end * kUs}; }
+
+// The helper was not stopped; the group was, on two processors.
 TEST(AnalysisHost, AQuotaThatIsUsedUp) {
-  const recording::Recording recording = record(late_helper(18 * kMs));  // on two processors
-  const std::vector<Interval> stretches = throttled_stretches(recording);
-  ASSERT_EQ(stretches.size(), kSteps);
-  EXPECT_EQ(stretches[0], (Interval{kStart + 2 * kMs + 500 * kUs, kStart + 11 * kMs + 500 * kUs}));
+  const recording::Recording recording = record(quota({{11'500, 10'500, 500, 8'000, 16'000}}));
+  EXPECT_THAT(stretches_of_first_step(recording), ElementsAre(us(3'000, 11'000)));
+  EXPECT_EQ(Throttling(recording).of(kThread).size(), kSteps);
   const ProcessReport r = report_of(recording);
-  ASSERT_THAT(ids(r), ElementsAre("cpu_quota"));
+  // What is left of the pause, 2 of 10 ms, is what it was.
+  ASSERT_THAT(ids(r), ElementsAre("cpu_quota", "host_elsewhere"));
   const Finding& f = r.findings[0];
-  EXPECT_NEAR(static_cast<double>(f.total_ns), kSteps * 10.0 * kMs, kSteps * 0.1 * kMs);
+  EXPECT_EQ(f.total_ns, kSteps * 8 * kMs);
+  EXPECT_NEAR(static_cast<double>(r.findings[1].total_ns), kSteps * 2.0 * kMs, kSteps * 0.1 * kMs);
   EXPECT_THAT(f.evidence, HasSubstr("in 10 of 10 periods"));
   EXPECT_THAT(f.evidence, HasSubstr("50.0 ms in each 100.0 ms: 0.5 processors"));
   EXPECT_EQ(f.steps, kSteps);
+  EXPECT_EQ(f.gain.change, "quota");
+  EXPECT_NEAR(f.gain.step_ms, 12, 0.1);
   SessionReport session;
   session.processes.push_back(r);
   EXPECT_THAT(render_text(session, {}), HasSubstr("8 of 16 processors may be used"));
 }
 
-// A busy machine makes the helper late too; then the quota is not what is missing.
-TEST(AnalysisHost, ALateHelperAloneIsNoQuota) {
-  const recording::Recording recording = record(late_helper(0));
-  EXPECT_TRUE(throttled_stretches(recording).empty());
+// The group's time is counted before the thread runs again, and its wait later.
+TEST(AnalysisHost, AWaitThatIsCountedBehindTheThrottling) {
+  const recording::Recording recording =
+      record(quota({{10'900, 2'500, 0, 0, 9'000}, {11'500, 10'900, 500, 8'000, 0}}));
+  EXPECT_THAT(stretches_of_first_step(recording), ElementsAre(us(3'000, 11'000)));
+}
+
+// The helper was stopped as well, and had asked just before: what was counted until then lies
+// before.
+TEST(AnalysisHost, AWaitBeforeTheThrottlingIsNotTheQuotas) {
+  const recording::Recording recording =
+      record(quota({{10'900, 2'000, 300, 700, 7'900}, {11'500, 10'900, 500, 8'000, 0}}));
+  EXPECT_THAT(stretches_of_first_step(recording), ElementsAre(us(3'000, 10'900)));
+}
+
+// A processor taken by others makes a thread wait too; then the quota is not what is missing.
+TEST(AnalysisHost, AWaitWithoutThrottlingIsNoQuota) {
+  const recording::Recording recording = record(quota({{11'500, 10'500, 500, 8'000, 0}}));
+  EXPECT_TRUE(Throttling(recording).of(kThread).empty());
   EXPECT_THAT(ids(report_of(recording)), ElementsAre("host_elsewhere"));
 }
 
-// Throttled for a moment only: that does not explain 10 ms.
-TEST(AnalysisHost, AShortThrottlingDoesNotExplainALongPause) {
-  const recording::Recording recording = record(late_helper(kMs));
+TEST(AnalysisHost, ThrottlingWithoutAWaitIsNotTheThreads) {
+  const recording::Recording recording = record(
+      quota({{11'500, 10'500, 500, 0, 16'000}, {11'600, 10'500, 500, 8'000, 0, kThread + 1}}));
+  EXPECT_TRUE(Throttling(recording).of(kThread).empty());
+  EXPECT_THAT(stretches_of_first_step(recording, kThread + 1), ElementsAre(us(3'100, 11'100)));
   EXPECT_THAT(ids(report_of(recording)), ElementsAre("host_elsewhere"));
+}
+
+// Throttled for a moment only: so much of the pause is the quota's, and no more.
+TEST(AnalysisHost, AShortThrottlingDoesNotExplainALongPause) {
+  const recording::Recording recording = record(quota({{11'500, 10'500, 500, 8'000, 500}}));
+  EXPECT_THAT(stretches_of_first_step(recording), ElementsAre(us(3'000, 3'500)));
+  const ProcessReport r = report_of(recording);
+  EXPECT_THAT(ids(r), ElementsAre("host_elsewhere"));
+  EXPECT_EQ(r.division.total.at(Part::kQuota), kSteps * 500 * kUs);
 }
 
 TEST(AnalysisHost, ThrottledWhileTheGpuWorks) {
-  const recording::Recording recording = record(late_helper(18 * kMs), 20);
+  const recording::Recording recording = record(quota({{11'500, 10'500, 500, 8'000, 16'000}}), 20);
   EXPECT_THAT(ids(report_of(recording)), ElementsAre("gpu_busy"));
 }
 

@@ -266,6 +266,38 @@ TEST(WhatIf, NoGainIsToldThatIsOfLittleOfTheCost) {
   EXPECT_FALSE(first.gain.known()) << gain_text(first.gain);
 }
 
+// 8 of 20 ms of each step the launching thread stands still: 6 in a pause, 2 in a launch.
+TEST(WhatIf, WithoutTheQuota) {
+  RecordingBuilder b;
+  b.host_counts(RecordingBuilder::kStart - kMs, {{recording::HostCounter::kThrottledNs, 0}});
+  std::uint64_t t = RecordingBuilder::kStart, throttled = 0;
+  b.window(WindowEvent::kBegin, t, 0, 0, 10);
+  for (std::uint32_t step = 0; step < 10; ++step) {
+    const auto stopped = [&](std::uint64_t end, std::uint64_t ns) {
+      throttled += ns;
+      b.host_thread(end, 4242,
+                    {{recording::HostCounter::kThreadRanNs, 0},
+                     {recording::HostCounter::kThreadWaitedNs, ns},
+                     {recording::HostCounter::kThreadSinceNs, kMs},
+                     {recording::HostCounter::kThrottledNs, throttled}});
+    };
+    stopped(t + 9 * kMs, 6 * kMs);
+    stopped(t + 14 * kMs, 2 * kMs);
+    const std::uint32_t k = b.kernel("k");
+    b.device_time(b.launch(t + 10 * kMs, t + 10 * kMs + 5 * kUs, k), t + 10 * kMs + 8 * kUs,
+                  t + 11 * kMs);
+    b.device_time(b.launch(t + 12 * kMs, t + 15 * kMs, k), t + 15 * kMs, t + 16 * kMs);
+    b.step_edge(t += 20 * kMs, step);
+  }
+  b.window(WindowEvent::kEnd, t, 0, 0, 10);
+  EXPECT_NEAR(step_ms(b, "quota"), 12, 0.1);
+  EXPECT_THAT(run(b, {"quota"}).rows.at(0).assumed.at(0), HasSubstr("16 processors are free"));
+  // Nothing was throttled.
+  const Predictions none = run(synchronised(), {"quota"});
+  EXPECT_THAT(none.rows.at(0).touched, ElementsAre(0u));
+  EXPECT_NEAR(none.rows.at(0).step_ms, 16.01, 0.1);
+}
+
 TEST(WhatIf, CodeThatIsNotThere) {
   const RecordingBuilder b = looked_at();
   EXPECT_NEAR(step_ms(b, "drop:save"), 16.5, 0.1);

@@ -154,6 +154,55 @@ TEST(Workers, ProcessorsTakenBySomethingElse) {
   EXPECT_THAT(s.finding().cure, HasSubstr("something else takes these"));
 }
 
+// Each look finds a worker ready to run; that it waited is counted when the wait ends, at every
+// fourth.
+struct Stopped : Starved {
+  explicit Stopped(std::uint64_t throttled_ms) {
+    have_processors(8);
+    b.host_counts(kStart, {{recording::HostCounter::kThrottledNs, 0}});
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      for (std::uint64_t look = 0; look < 4; ++look) {
+        const std::uint64_t time = begin(step) + (look + 1) * 20 * kMs;
+        const bool last = look == 3;
+        b.worker_look(time,
+                      step + look == 0 ? 0
+                      : look == 0      ? begin(step) - 22 * kMs
+                                       : time - 20 * kMs,
+                      {.python_stack = line,
+                       .run_ns = (last ? 10 : 0) * kMs,
+                       .wait_ns = (last ? 70 : 0) * kMs});
+        if (last) {
+          b.host_counts(time - kMs,
+                        {{recording::HostCounter::kThrottledNs, (step + 1) * throttled_ms * kMs},
+                         {recording::HostCounter::kThrottledPeriods, step + 1},
+                         {recording::HostCounter::kQuotaPeriods, step + 1}});
+        }
+      }
+    }
+  }
+};
+
+TEST(Workers, StoppedByTheQuota) {
+  Stopped s(70);
+  const Finding f = s.finding();
+  EXPECT_EQ(bottleneck_of(s.workers().doing), Bottleneck::kQuota);
+  EXPECT_NEAR(share(s.workers().doing, Loading::kQuota), 70.0 / 80, 0.01);
+  EXPECT_EQ(share(s.workers().doing, Loading::kNoProcessor), 0);
+  // Of the time between looks: 382 ms, 4 times 70 of them stopped.
+  EXPECT_NEAR(s.workers().quota_share, s.workers().ready_share, 1e-9);
+  EXPECT_THAT(f.evidence, HasSubstr("88 % wait for the CPU quota"));
+  EXPECT_THAT(f.evidence, HasSubstr("in 3 of 3 periods"));
+  EXPECT_THAT(f.cure, HasSubstr("processor time that the quota allows"));
+}
+
+TEST(Workers, ReadyWithoutAProcessorThoughThereIsAQuota) {
+  Stopped s(0);
+  const Finding f = s.finding();
+  EXPECT_EQ(bottleneck_of(s.workers().doing), Bottleneck::kNoProcessor);
+  EXPECT_EQ(share(s.workers().doing, Loading::kQuota), 0);
+  EXPECT_THAT(f.cure, HasSubstr("something else takes these"));
+}
+
 TEST(Workers, WaitingForStorage) {
   for (WorkerOptions options : {waits(0, kOpen), waits(0, kRead, GapFile::kFile),
                                 WorkerOptions{.state = 'D', .flags = recording::kGapOutside}}) {

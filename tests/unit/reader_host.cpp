@@ -90,6 +90,19 @@ TEST(ReaderHost, CountersByTheirBits) {
   EXPECT_EQ(r.bad_records + r.unknown_records, 0u);
 }
 
+TEST(ReaderHost, CountersOfALaunchingThread) {
+  RecordingBuilder b(77);
+  b.host_thread(RecordingBuilder::kStart, 82,
+                {{HostCounter::kThreadWaitedNs, 5}, {HostCounter::kThreadSinceNs, 6}});
+  const Recording r = b.read();
+  ASSERT_EQ(r.host_counts.size(), 1u);
+  EXPECT_EQ(r.host_counts[0].moment, HostMoment::kThread);
+  EXPECT_EQ(r.host_counts[0].thread_id, 82u);
+  EXPECT_EQ(r.host_counts[0].at(HostCounter::kThreadWaitedNs), 5u);
+  EXPECT_EQ(r.host_counts[0].at(HostCounter::kThreadRanNs), std::nullopt);
+  EXPECT_EQ(r.bad_records, 0u);
+}
+
 // A newer version may count more.
 TEST(ReaderHost, BitsThatAreNotKnownYet) {
   RecordingBuilder b(77);
