@@ -246,7 +246,7 @@ std::vector<Causes::Told> Causes::of_looks(const IdlePiece& piece, const Gap& ga
         const GapSample& acts = acting(look, own);
         if (told == Cause::kNone && acts.state == 'R' && acts.run_ns + acts.wait_ns == 0) return;
         seen += until - from;
-        out.push_back({from, until, told, acts.thread_id});
+        out.push_back({from, until, told, acts.thread_id, look.python_stack});
       });
   if (out.empty()) return out;
   // What little was not looked at is like what was seen beside it; much is not known by that.
@@ -271,28 +271,36 @@ std::vector<IdlePiece> Causes::tell(const std::vector<IdlePiece>& pieces,
     const std::uint64_t end = piece.begin_ns + piece.ns;
     std::uint64_t at = piece.begin_ns;
     const std::size_t first = out.size();
-    const auto add = [&](std::uint64_t until, Cause cause) {
+    std::uint64_t longest = 0;  // of what looks with a stack tell, of the last part
+    const auto add = [&](std::uint64_t until, Cause cause, std::uint32_t stack = 0) {
       if (until <= at) return;
+      const std::uint64_t ns = until - at;
       if (out.size() > first && out.back().cause == cause) {
-        out.back().ns += until - at;
+        out.back().ns += ns;
       } else {
         out.push_back(piece);
         out.back().begin_ns = at;
-        out.back().ns = until - at;
+        out.back().ns = ns;
         out.back().cause = cause;
+        longest = 0;
+      }
+      if (stack != 0 && ns > longest) {
+        out.back().seen_stack = stack;
+        longest = ns;
       }
       at = until;
     };
     // A thread that the quota stops does nothing else, whatever it was about to do.
-    const auto tell_until = [&](std::uint64_t until, Cause cause, std::uint32_t thread) {
+    const auto tell_until = [&](std::uint64_t until, Cause cause, std::uint32_t thread,
+                                std::uint32_t stack = 0) {
       if (!explained && at < until) {
         for (const Interval& rest : uncovered(throttled_.of(thread), at, until)) {
           add(rest.begin, Cause::kQuota);
-          add(rest.end, cause);
+          add(rest.end, cause, stack);
         }
         add(until, Cause::kQuota);
       }
-      add(until, cause);
+      add(until, cause, stack);
     };
     const std::uint32_t thread = thread_of(piece);
     for (; next < gaps.size() && gaps[next].piece == p; ++next) {
@@ -300,7 +308,7 @@ std::vector<IdlePiece> Causes::tell(const std::vector<IdlePiece>& pieces,
       if (piece.host != HostState::kOutside && piece.idle != IdleClass::kAfterSync) continue;
       for (const Told& told : of_looks(piece, gaps[next], by_calls)) {
         tell_until(told.begin_ns, by_calls.cause, thread);
-        tell_until(told.end_ns, told.cause, told.thread);
+        tell_until(told.end_ns, told.cause, told.thread, told.stack);
       }
     }
     tell_until(end, by_calls.cause, thread);

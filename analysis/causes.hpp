@@ -70,7 +70,7 @@ class Causes {
   struct Told {  // a part of a piece
     std::uint64_t begin_ns, end_ns;
     Cause cause;
-    std::uint32_t thread;  // that shows it
+    std::uint32_t thread, stack;  // that shows it, and where it was
   };
   std::vector<Told> of_looks(const IdlePiece& piece, const Gap& gap, const ByCalls& by_calls);
   Cause of_look(const IdlePiece& piece, const recording::GapSample& look,

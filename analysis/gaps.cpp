@@ -300,12 +300,6 @@ bool lacks_processor(const GapSample& look) {
   return look.state == 'R' && look.wait_ns > look.run_ns;
 }
 
-const GapSample& acting(const GapSample& look, const GapSample* own) {
-  const bool acts =
-      own != nullptr && (own->state == 'R' || (own->flags & recording::kGapInterpreter) != 0);
-  return acts ? *own : look;
-}
-
 GapKind kind_of(const GapSample& look, const GapSample* own, const std::vector<SourceLine>& frames,
                 const std::vector<std::string>& native) {
   const GapSample& acts = acting(look, own);

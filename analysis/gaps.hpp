@@ -96,12 +96,6 @@ bool waits_for_memory(const recording::GapSample& look);
 // Whether the interpreter collected garbage: in the thread looked at, or the one that ends the
 // silence.
 bool is_collecting(const recording::GapSample& look, const recording::GapSample* own);
-// Of two looks of one round, at the thread with Python frames and at the one that ends the silence
-// (may be null, or the same): the one that shows what is waited for. A thread without frames, as
-// autograd's are, mostly waits for the other; it does not where it is ready to run, or waits for
-// the GIL itself.
-const recording::GapSample& acting(const recording::GapSample& look,
-                                   const recording::GapSample* own);
 // Ready to run, for longer than it ran.
 bool lacks_processor(const recording::GapSample& look);
 

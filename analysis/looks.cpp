@@ -5,11 +5,30 @@
 
 namespace gpubusy::analysis {
 
+const recording::GapSample& acting(const recording::GapSample& look,
+                                   const recording::GapSample* own) {
+  const bool acts =
+      own != nullptr && (own->state == 'R' || (own->flags & recording::kGapInterpreter) != 0);
+  return acts ? *own : look;
+}
+
 Looks::Looks(const recording::Recording& recording) : samples_(recording.gap_samples) {
   for (const Sample& look : samples_) {
     counted_ = counted_ || look.run_ns != 0 || look.wait_ns != 0;
   }
   give_to_earlier(samples_, [](const Sample& look) { return look.thread_id; });
+
+  for (const Sample& look : samples_) {
+    const std::uint64_t lesser = std::min(look.run_ns, look.wait_ns);
+    const double both = static_cast<double>(look.run_ns + look.wait_ns);
+    if (look.state != 'R' || lesser == 0 || static_cast<double>(lesser) < kLeastOfLook * both) {
+      continue;
+    }
+    Split& split = split_[&look];
+    split.waits = split.runs = look;
+    split.waits.run_ns = 0;
+    split.runs.wait_ns = 0;
+  }
 
   std::vector<const Sample*> looks;
   for (const Sample& look : samples_) looks.push_back(&look);

@@ -40,6 +40,13 @@ void give_to_earlier(std::vector<Look>& looks, IdOf id_of) {
   }
 }
 
+// Of two looks of one round, at the thread with Python frames and at the one that ends the silence
+// (may be null, or the same): the one that shows what is waited for. A thread without frames, as
+// autograd's are, mostly waits for the other; it does not where it is ready to run, or waits for
+// the GIL itself.
+const recording::GapSample& acting(const recording::GapSample& look,
+                                   const recording::GapSample* own);
+
 class Looks {
  public:
   explicit Looks(const recording::Recording& recording);
@@ -58,16 +65,33 @@ class Looks {
       if (from < until) visit(*look, from, until);
     }
   }
-  // `silence`: when it began; looks from before it tell of another one. `thread`: the one whose
-  // call ends it. visit(look, own, from, until): `own` is that thread's look of the same round, or
-  // null.
+  // A look at a thread that ran for a part of its time, and waited for a processor in another, is
+  // two: one that only waits, one that only runs. `silence`: when it began; looks from before it
+  // tell of another one. `thread`: the one whose call ends it. visit(look, own, from, until): `own`
+  // is that thread's look of the same round, or null.
   template <typename Visit>
   void telling(std::uint64_t begin, std::uint64_t end, std::uint64_t silence, std::uint32_t thread,
                Visit visit) const {
     for (const Stretch& s : stretches(end, thread)) {
       if (s.look->time_ns < silence) continue;
       const std::uint64_t from = std::max(begin, s.begin_ns), until = std::min(end, s.end_ns);
-      if (from < until) visit(*s.look, s.own, from, until);
+      if (from >= until) continue;
+      const Sample& acts = acting(*s.look, s.own);
+      const auto split = split_.find(&acts);
+      if (split == split_.end()) {
+        visit(*s.look, s.own, from, until);
+        continue;
+      }
+      const auto part = [&](const Sample& as, std::uint64_t a, std::uint64_t b) {
+        if (a >= b) return;
+        &acts == s.own ? visit(*s.look, &as, a, b) : visit(as, s.own, a, b);
+      };
+      const double share =
+          static_cast<double>(acts.wait_ns) / static_cast<double>(acts.wait_ns + acts.run_ns);
+      const std::uint64_t middle =
+          from + static_cast<std::uint64_t>(share * static_cast<double>(until - from));
+      part(split->second.waits, from, middle);
+      part(split->second.runs, middle, until);
     }
   }
 
@@ -83,12 +107,17 @@ class Looks {
     std::vector<std::vector<const Sample*>> rounds;
   };
 
+  struct Split {
+    Sample waits, runs;
+  };
+
   // Of the last silence that begins before `end`.
   std::vector<Stretch> stretches(std::uint64_t end, std::uint32_t thread) const;
 
   std::vector<Sample> samples_;    // by time
   std::vector<Silence> silences_;  // by begin
-  bool counted_ = false;           // whether times on a processor are there
+  std::unordered_map<const Sample*, Split> split_;
+  bool counted_ = false;  // whether times on a processor are there
 };
 
 }  // namespace gpubusy::analysis

@@ -89,7 +89,8 @@ struct IdlePiece {
   HostState host = HostState::kOutside;
   // Not told by split_time(), but by Causes, and summarise():
   Cause cause = Cause::kNone;
-  bool input_copy = false;  // the work behind it is, or begins with, a copy from the host
+  bool input_copy = false;       // the work behind it is, or begins with, a copy from the host
+  std::uint32_t seen_stack = 0;  // Python stack of the looks that tell of most of it; 0: none do
 };
 
 struct StepTimes {

@@ -511,7 +511,7 @@ class Summariser {
 
   std::vector<IdleRow> rows_of(std::vector<IdlePiece>& pieces,
                                std::vector<std::uint32_t>& row_of_piece) {
-    using Key = std::tuple<IdleClass, Cause, bool, bool, std::uint32_t, std::uint32_t>;
+    using Key = std::tuple<IdleClass, Cause, bool, bool, std::uint32_t, std::uint32_t, bool>;
     struct Entry {
       IdleRow row;
       std::uint16_t api = 0;
@@ -530,7 +530,11 @@ class Summariser {
       piece.input_copy = outside && brings_input(piece.next_op);
       // Input that is late for want of a processor is late input, as at the start of a step.
       if (piece.input_copy && piece.cause == Cause::kNoProcessor) piece.cause = Cause::kNone;
-      Entry& entry = rows[{piece.idle, piece.cause, outside, piece.input_copy, after, before}];
+      // Looks that found the host at another line know that it was no hiccup of a series.
+      const bool elsewhere =
+          outside && piece.seen_stack != 0 && lines_.id_of(piece.seen_stack) != after;
+      Entry& entry =
+          rows[{piece.idle, piece.cause, outside, piece.input_copy, after, before, elsewhere}];
       entry_of_piece.push_back(&entry);
       IdleRow& row = entry.row;
       if (row.pieces == 0) {
@@ -563,7 +567,7 @@ class Summariser {
       IdleRow& row = entry.row;
       const std::uint32_t after = std::get<4>(key), before = std::get<5>(key);
       if (row.cause == Cause::kNone && row.idle == IdleClass::kHostElsewhere && after == before &&
-          after != 0 && launches_at_[after] >= kFewHiccups * row.pieces) {
+          after != 0 && !std::get<6>(key) && launches_at_[after] >= kFewHiccups * row.pieces) {
         row.cause = Cause::kSeries;
       }
       order.push_back(&entry);

@@ -194,6 +194,9 @@ inline constexpr double kUnknownShare = 0.05;
 // One piece of device work in so many may be untimed where a finding is about what overlaps.
 inline constexpr std::uint64_t kMostUntimed = 20;
 
+// Of a look's time on a processor and waiting for one, the lesser part counts from here on.
+inline constexpr double kLeastOfLook = 0.1;
+
 // A step this much longer than the median is an outlier (checkpoint, validation); they are counted.
 inline constexpr double kOutlierFactor = 2.0;
 

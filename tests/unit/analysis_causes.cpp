@@ -695,8 +695,12 @@ TEST(AnalysisCauses, PinningBeforeSteadyStateIsFine) {
 }
 
 // Input is late by 30 ms in the steps given; each step has 10 ms of kernels.
-ProcessReport stalls(const std::vector<std::uint32_t>& steps) {
+ProcessReport stalls(const std::vector<std::uint32_t>& steps, bool from_loader = true) {
   RecordingBuilder b;
+  if (from_loader) {
+    b.frame(0, "/v/site-packages/torch/utils/data/dataloader.py", "_BaseDataLoaderIter.__next__",
+            7);
+  }
   const std::uint32_t k = b.kernel("k");
   const CallOptions o = at(b.frame(0, kScript, "main", 50));
   return loop(b, 16, [&](std::uint64_t t, std::uint32_t step) {
@@ -719,21 +723,35 @@ TEST(AnalysisCauses, EpochsThatBeginAnew) {
   EXPECT_THAT(first(r).evidence, HasSubstr("every 4. step (4 of 16)"));
 }
 
+TEST(AnalysisCauses, WhatStallsWithoutALoaderDoesNotBeginOneAnew) {
+  const ProcessReport r = stalls({1, 5, 9, 13}, false);
+  EXPECT_THAT(ids(r), ElementsAre("data_starvation"));
+  EXPECT_EQ(first(r).title, "The GPU waits for data that the host makes");
+  EXPECT_THAT(first(r).evidence, HasSubstr("in 4 of 16 steps, up to 30.0 ms in one"));
+}
+
 TEST(AnalysisCauses, StallsAtOddTimesAreNoEpochs) {
   EXPECT_THAT(ids(stalls({1, 4, 9, 13})), Not(Contains("worker_restart")));
   EXPECT_THAT(ids(stalls({4, 12})), Not(Contains("worker_restart")));
 }
 
-// A series of launches from one line, of which some come late.
-ProcessReport series(std::uint64_t late_every) {
+// A series of launches from one line, of which some come late; `seen`: looks find the host at
+// another line meanwhile.
+ProcessReport series(std::uint64_t late_every, bool seen = false) {
   RecordingBuilder b;
+  const std::uint32_t other = b.frame(0, kScript, "refresh", 5);
   const std::uint32_t k = b.kernel("k");
   const CallOptions o = at(b.frame(0, kScript, "average", 21));
   return loop(b, 10, [&](std::uint64_t begin, std::uint32_t) {
     std::uint64_t t = begin;
     for (std::uint64_t i = 1; i <= 200; ++i) {
       work(b, t, t + 6 * kUs, t + 8 * kUs, k, o);
-      t += i % late_every == 0 ? 2 * kMs : 30 * kUs;
+      const bool late = i % late_every == 0;
+      if (late && seen) {
+        b.gap_sample(t + 1900 * kUs, t + 6 * kUs,
+                     {.python_stack = other, .run_ns = 1800 * kUs, .state = 'R'});
+      }
+      t += late ? 2 * kMs : 30 * kUs;
     }
     return t - begin;
   });
@@ -743,6 +761,13 @@ TEST(AnalysisCauses, HiccupsOfASeriesOfLaunchesBelongToIt) {
   const ProcessReport r = series(50);
   EXPECT_THAT(ids(r), ElementsAre("launch_bound"));
   EXPECT_GT(first(r).share, 0.9);
+}
+
+TEST(AnalysisCauses, WhatWasSeenElsewhereIsNoHiccup) {
+  const ProcessReport r = series(50, true);
+  ASSERT_THAT(ids(r), ElementsAre("host_elsewhere", "launch_bound"));
+  EXPECT_NEAR(static_cast<double>(first(r).total_ns), 10 * 4 * 2.0 * kMs, 10 * 4 * 0.1 * kMs);
+  EXPECT_THAT(first(r).where, HasSubstr("train.py:5 (refresh)"));
 }
 
 TEST(AnalysisCauses, PausesBetweenMostLaunchesAreNoHiccups) {

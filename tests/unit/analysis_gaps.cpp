@@ -248,6 +248,19 @@ TEST(Gaps, AWaitForAProcessorIsWhereItWas) {
   EXPECT_GE(ns_of(gaps, 57, GapKind::kNoProcessor), 68 * kMs);
 }
 
+// A look says how long of its time was which; of two parts of it the longer is not all.
+TEST(Gaps, ALookThatRanAndWaitedTellsOfBoth) {
+  Starved s;
+  const std::uint64_t t = s.begin(1);
+  for (std::uint64_t i = 1; i < 10; ++i) {
+    s.b.gap_sample(t + i * 10 * kMs, t + (i - 1) * 10 * kMs,
+                   {.python_stack = s.line, .run_ns = 7 * kMs, .wait_ns = 3 * kMs, .state = 'R'});
+  }
+  const Gaps gaps = s.gaps();
+  EXPECT_NEAR(ns_of(gaps, 57, GapKind::kRuns), 70 * kMs, 2 * kMs);
+  EXPECT_NEAR(ns_of(gaps, 57, GapKind::kNoProcessor), 30 * kMs, 2 * kMs);
+}
+
 // A gap that nobody looked at is not told by the looks into the one before it.
 TEST(Gaps, LooksTellOfTheirOwnSilenceOnly) {
   Starved s;
