@@ -451,6 +451,7 @@ ProcessReport verdict_of(const Recording& recording, const Timeline& timeline, M
   report.gaps = find_gaps(recording, told, gaps, looks, lines);
   report.workers =
       find_workers(recording, report.has_device_times() ? device.pieces : pauses, lines);
+  report.standstill = standstill_of(recording, lines);
   report.times = std::move(device.steps);
   report.ranges = range_rows(recording, timeline, report.steps, report.device);
   add_up(report);
@@ -505,6 +506,7 @@ SessionReport analyse(const recording::Session& session, const AnalysisOptions& 
                      return key(a) < key(b);
                    });
   compare_ranks(out);
+  tell_standstills(out);
   return out;
 }
 

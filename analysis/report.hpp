@@ -17,6 +17,7 @@
 #include "analysis/gaps.hpp"
 #include "analysis/host_counters.hpp"
 #include "analysis/ranges.hpp"
+#include "analysis/standstill.hpp"
 #include "analysis/steps.hpp"
 #include "analysis/summary.hpp"
 #include "analysis/workers.hpp"
@@ -115,6 +116,7 @@ struct ProcessReport {
   Division division;  // known where there are device times
   HostReport host_counters;
   Gaps gaps;                      // what the host did while the device idled
+  Standstill standstill;          // where it is, if it asks for nothing and has not ended
   Workers workers;                // what loader workers did meanwhile
   std::vector<RangeRow> ranges;   // longest in total first
   std::vector<Finding> findings;  // dearest first

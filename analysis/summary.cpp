@@ -260,7 +260,9 @@ class Summariser {
     row.bytes += c.bytes;
     const std::uint64_t host_ns = call.end_ns - call.start_ns;
     row.host_ns += host_ns;
-    const std::uint64_t idle_ns = host_ns - beside_others(index, call);
+    const auto [from, to] = timeline_.ops_of(index);
+    // Of a copy without a time it is not known either what ran before it.
+    const std::uint64_t idle_ns = from == to ? 0 : host_ns - beside_others(index, call);
     row.host_idle_ns += idle_ns;
     if (c.bytes > kSmallCopyBytes && !causes_.is_saving(index)) {
       ++row.large_count;
@@ -269,7 +271,6 @@ class Summariser {
     }
     vote.add(call.python_stack, host_ns);
     follow_offload(index, call, step);
-    const auto [from, to] = timeline_.ops_of(index);
     for (std::size_t i = from; i < to; ++i) {
       const DeviceOp& op = timeline_.ops[timeline_.ops_by_call[i]];
       row.device_ns += op.end_ns - op.start_ns;

@@ -152,8 +152,14 @@ inline constexpr double kSmallCopiesShare = 0.05;
 // Saving, logging, evaluating, a part of the model on the CPU, a wait for another rank.
 inline constexpr double kCauseShare = 0.05;
 
+// A process that has not ended and was seen to ask for nothing for so long stands still.
+inline constexpr std::uint64_t kStandstillNs = 2'000'000'000;
+
 // A rank that waits at most this share of what another waits in collectives is waited for.
 inline constexpr double kSlowRankRest = 0.5;
+
+// Of what a rank waits in collectives: less is not told of the rank that it waits for.
+inline constexpr double kLateRankShare = 0.05;
 
 // Pinned copies while no kernel runs.
 inline constexpr double kCopyAloneShare = 0.05;

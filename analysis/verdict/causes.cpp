@@ -160,6 +160,31 @@ constexpr CauseText kCauseTexts[] = {
      add_faults, swaps},
 };
 
+// What comes now and then: how often, and what is left of the steps without it. A mean, since a
+// host that runs ahead pays for many steps in one.
+std::string rhythm_text(const Finding& finding, const ProcessReport& report,
+                        const std::vector<const IdleRow*>& rows) {
+  if (!report.has_steps() || finding.dear_steps == 0 ||
+      finding.dear_steps * 2 >= report.steps.size()) {
+    return {};
+  }
+  std::vector<double> own(report.steps.size());
+  for (const IdleRow* row : rows) {
+    for (const auto& [step, ns] : row->by_step) own[step] += ms(ns);
+  }
+  std::vector<std::uint32_t> dear;
+  for (std::uint32_t i = 0; i < own.size(); ++i) {
+    if (own[i] > 0 && own[i] >= kDearOfLongest * finding.ms_of_step.maximum) {
+      dear.push_back(report.steps[i].number);
+    }
+  }
+  const std::uint32_t distance = even_distance(dear);
+  return fmt::format(
+      "{} Without that a step takes {:.2f} ms (mean).",
+      distance == 0 ? "" : fmt::format(" Nearly all of it every {} steps.", distance),
+      Per(report).ms_of(report.wall_ns - std::min(report.wall_ns, finding.total_ns)));
+}
+
 Found of_cause(const ProcessReport& report, const CauseText& text) {
   auto rows = rows_where(report, [&](const IdleRow& row) { return row.cause == text.cause; });
   Finding finding;
@@ -177,6 +202,7 @@ Found of_cause(const ProcessReport& report, const CauseText& text) {
                                     report.steps.size(), finding.ms_of_step.maximum);
   }
   finding.evidence += fmt::format(", {}.", text.evidence);
+  finding.evidence += rhythm_text(finding, report, rows);
   add_doing(finding, report, [&](const GapRow& row) { return row.cause == text.cause; });
   if (text.add_numbers != nullptr) text.add_numbers(finding, report);
   finding.cure = text.cure;

@@ -112,6 +112,14 @@ void add_numbers(Finding& finding, const ProcessReport& report,
       }));
 }
 
+std::uint32_t even_distance(const std::vector<std::uint32_t>& steps) {
+  if (steps.size() < kFewestStalls) return 0;
+  for (std::size_t i = 2; i < steps.size(); ++i) {
+    if (steps[i] - steps[i - 1] != steps[1] - steps[0]) return 0;
+  }
+  return steps[1] - steps[0];
+}
+
 std::vector<const IdleRow*> rows_where(const ProcessReport& report,
                                        const std::function<bool(const IdleRow&)>& wanted) {
   std::vector<const IdleRow*> rows;

@@ -38,6 +38,10 @@ constexpr double kLeastDoing = 0.05;   // … besides the first
 void add_numbers(Finding& finding, const ProcessReport& report,
                  const std::vector<const IdleRow*>& rows);
 
+// How many steps lie between these, if that is always the same; 0: it is not, or they are too few
+// to tell.
+std::uint32_t even_distance(const std::vector<std::uint32_t>& steps);
+
 std::vector<const IdleRow*> rows_where(const ProcessReport& report,
                                        const std::function<bool(const IdleRow&)>& wanted);
 

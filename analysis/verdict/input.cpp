@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -46,12 +47,10 @@ std::vector<std::uint32_t> even_stalls(const ProcessReport& report) {
   }
   const bool few = static_cast<double>(stalled.size()) <
                    kStarvationSteps * static_cast<double>(report.steps.size());
-  if (!report.has_steps() || !few || stalled.size() < kFewestStalls || input * 2 < total ||
+  // One step behind the other is an epoch that is slow, not the begin of several.
+  if (!report.has_steps() || !few || input * 2 < total || even_distance(stalled) < 2 ||
       static_cast<double>(in_stalls) < kShareInStalls * static_cast<double>(total)) {
     return {};
-  }
-  for (std::size_t i = 2; i < stalled.size(); ++i) {
-    if (stalled[i] - stalled[i - 1] != stalled[1] - stalled[0]) return {};
   }
   return stalled;
 }
@@ -83,6 +82,23 @@ std::vector<std::uint32_t> stalled_steps(const ProcessReport& report) {
   std::vector<std::uint32_t> stalled = even_stalls(report);
   if (workers_keep_pace(report, stalled)) return {};
   return stalled;
+}
+
+// Whether input is late where the loader begins anew, and hardly elsewhere.
+bool restarts_make_input_late(const ProcessReport& report) {
+  if (!stalled_steps(report).empty()) return true;
+  std::set<std::uint32_t> restarts;
+  for (const IdleRow* row : worker_start_rows(report)) {
+    for (const auto& [step, ns] : row->by_step) restarts.insert(step);
+  }
+  std::uint64_t late = 0, at_restarts = 0;
+  for (const IdleRow* row : starved_rows(report)) {
+    for (const auto& [step, ns] : row->by_step) {
+      late += ns;
+      at_restarts += restarts.contains(step) ? ns : 0;
+    }
+  }
+  return at_restarts * 2 >= late;
 }
 
 // What loading does: in the workers, where they are what is waited for, else in the process itself.
@@ -297,12 +313,15 @@ Found worker_restart(const ProcessReport& report) {
   auto rows = worker_start_rows(report);
   if (rows.empty() && !meets_loader(report)) return std::nullopt;
   const std::vector<std::uint32_t> stalled = stalled_steps(report);
+  const bool with_input = restarts_make_input_late(report);
   if (stalled.empty()) {
     Finding alone;
     add_numbers(alone, report, rows);
     if (alone.share < kStarvationShare) return std::nullopt;
   }
-  for (const IdleRow* row : starved_rows(report)) rows.push_back(row);
+  if (with_input) {
+    for (const IdleRow* row : starved_rows(report)) rows.push_back(row);
+  }
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kStarvationShare) return std::nullopt;
@@ -317,8 +336,9 @@ Found worker_restart(const ProcessReport& report) {
         "distance is what epochs have.",
         stalled[1] - stalled[0], stalled.size(), report.steps.size());
   }
-  add_doing(finding, report,
-            [](const GapRow& row) { return is_starved(row) || row.cause == Cause::kWorkerStart; });
+  add_doing(finding, report, [&](const GapRow& row) {
+    return (with_input && is_starved(row)) || row.cause == Cause::kWorkerStart;
+  });
   finding.cure =
       "DataLoader(persistent_workers=True), or one iterator over several epochs (a sampler that "
       "does not end); if workers are kept already, prepare the first batch before the epoch ends.";
@@ -327,7 +347,7 @@ Found worker_restart(const ProcessReport& report) {
 
 Found data_starvation(const ProcessReport& report) {
   const auto rows = starved_rows(report);
-  if (worker_restart(report)) return std::nullopt;
+  if (restarts_make_input_late(report) && worker_restart(report)) return std::nullopt;
   Finding finding;
   add_numbers(finding, report, rows);
   if (finding.share < kStarvationShare) return std::nullopt;

@@ -58,11 +58,12 @@ constinit bool g_enabled = false;
 constinit std::uint64_t g_threshold_ns = 0;
 constinit std::atomic<std::uint64_t> g_next_try_ns{0};
 constinit std::atomic<Why> g_why{Why::kNotTried};
-constinit std::atomic<bool> g_blind{false};      // /proc does not tell what a thread does
-constinit std::atomic<bool> g_other_ids{false};  // /proc is that of another PID name space
-constinit std::atomic<std::uint32_t> g_said{0};  // bits of Why, and these
+constinit std::atomic<bool> g_blind{false};       // /proc does not tell what a thread does
+constinit std::atomic<bool> g_unreadable{false};  // process_vm_readv is forbidden
+constinit std::atomic<bool> g_other_ids{false};   // /proc is that of another PID name space
+constinit std::atomic<std::uint32_t> g_said{0};   // bits of Why, and kSaid…
 
-constexpr std::uint32_t kSaidBlind = 1u << 31, kSaidOtherIds = 1u << 30;
+constexpr std::uint32_t kSaidBlind = 1u << 31, kSaidUnreadable = 1u << 30, kSaidOtherIds = 1u << 29;
 
 void say_once(std::uint32_t bit, const char* text) noexcept {
   if ((g_said.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return;
@@ -219,6 +220,7 @@ void Sampler::read_stacks(ThreadState& thread, Watched& w) noexcept {
     w.python_stack =
         codes_->intern(definitions(), memory_, who, stack, frames_, second_, kMaxPython);
     if (stack.torn) w.flags |= recording::kGapTorn;
+    if (memory_.is_forbidden()) g_unreadable.store(true, std::memory_order_relaxed);
     // Before the frames were read and behind: so they are those of the collection.
     if (collecting && is_collecting(*python, who.thread_state)) {
       w.flags |= recording::kGapCollecting;
@@ -489,6 +491,11 @@ void recording_ended() noexcept {
              "Worker processes were not looked at: /proc has other process ids than this process "
              "(it is that of another PID namespace).");
   }
+  if (g_unreadable.load(std::memory_order_relaxed)) {
+    say_once(kSaidUnreadable,
+             "The system forbids process_vm_readv (a container's seccomp profile): gaps have no "
+             "Python lines. Those of calls are not touched by that.");
+  }
 }
 
 void start(std::uint64_t now_ns) noexcept {
@@ -562,6 +569,7 @@ void forget_after_fork() noexcept {
   g_said.store(0, std::memory_order_relaxed);
   g_blind.store(false, std::memory_order_relaxed);
   g_other_ids.store(false, std::memory_order_relaxed);
+  g_unreadable.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace gpubusy::runtime::gaps

@@ -8,6 +8,7 @@ outside. Cases whose tests are elsewhere: docs/field-cases.md.
 import ctypes.util
 import json
 import os
+import platform
 import re
 import sys
 import textwrap
@@ -373,18 +374,37 @@ def test_i09_every_start_and_every_end_of_a_worker(both, toy_cuda, tmp_path):
 # ---- I10 -----------------------------------------------------------------------------------------
 
 
-def test_i10_loader_allocator_and_exceptions_at_once(both, field, programs):
-    """The case runs 60 s with native stacks; without them (yet) there is no lock of ours in it, and
-    3 s are some thousand loads of the plug-in. Two threads' locks taken in both orders hang at once."""
+@pytest.fixture
+def native_stacks(build_dir, run):
+    """The native stack of each call of a recording: addresses, innermost first, "..." where it was cut."""
+    def native_stacks(out):
+        if platform.machine() != "x86_64":
+            pytest.skip("native stacks need x86-64")
+        (recording,) = out.recordings
+        dump = run([build_dir / "bin" / "gpubusy_stack_dump", recording])
+        assert dump.returncode == 0
+        return [line.split() for line in dump.stdout.decode().splitlines()]
+
+    return native_stacks
+
+
+def test_i10_loader_allocator_and_exceptions_at_once(both, field, programs, native_stacks):
+    """The case runs 60 s; 3 s are some thousand loads of the plug-in, each call of the five threads with
+    its native stack. Two threads' locks taken in both orders hang at once."""
     plugin = programs / "libgpubusy_test_field_allocates.so"
-    result = both([field("loader_and_malloc"), "3", plugin], "--step", "none", "--max-size", "16M",
+    result = both([field("loader_and_malloc"), "3", plugin], "--step", "none", "--max-size", "256M",
                   "--no-export", limit=40)
     assert result.plain.stdout == b"1 1 1 1 1 end\n"  # each thread came round more than 100 times
     assert calls_of(result.out.process)["cudaLaunchKernel"] > 500
+    stacks = native_stacks(result.out)
+    # Code that is not known yet cannot be walked while another thread is inside dlclose().
+    assert sum(map(bool, stacks)) >= 0.8 * len(stacks)
+    assert len({len(stack) for stack in stacks}) > 1
 
 
-def test_i10_hooks_call_neither_loader_nor_allocator(run, library, field, directory, tmp_path):
-    """20,000 launches and synchronisations in a window turn the thread's block over some forty times,
+def test_i10_hooks_call_neither_loader_nor_allocator(run, library, field, directory, tmp_path,
+                                                     native_stacks):
+    """With native stacks, 20,000 launches and synchronisations in a window turn the thread's block over some forty times,
     behind 100 for the start: no malloc, free, dl_iterate_phdr, dladdr, dlopen or mutex among them."""
     env = {"LD_PRELOAD": str(library), "GPUBUSY_OUTPUT": str(tmp_path / "out"),
            "GPUBUSY_STEP": "none", "GPUBUSY_EXPORT": "0"}
@@ -394,6 +414,7 @@ def test_i10_hooks_call_neither_loader_nor_allocator(run, library, field, direct
     assert plain.stdout == zero
     assert hooked.stdout == zero
     assert directory().process["calls"] == 2 * 20_100 + 1
+    assert all(native_stacks(directory()))
 
 
 # ---- I12 -----------------------------------------------------------------------------------------
@@ -406,6 +427,49 @@ def test_i12_program_that_takes_eintr_for_a_failure(both, field):
                   "--no-export")
     assert result.plain.stdout.splitlines()[-1] == b"timers 0"
     assert b"EINTR" not in result.plain.stdout
+
+
+def test_i12_waits_that_are_looked_at(both, field):
+    """The same waits in the launching thread itself, which the helper thread looks at meanwhile."""
+    result = both([field("no_signals"), "eintr", "watched"], "--step", "none", "--no-export")
+    assert result.plain.stdout.splitlines()[-1] == b"timers 0"
+    assert b"EINTR" not in result.plain.stdout
+    assert result.out.process["host_in_gaps"]["looks"] > 20
+
+
+FORKED = """
+import ctypes, os, sys, threading, time
+cuda = ctypes.CDLL(sys.argv[1])
+def work(seconds):
+    for _ in range(10):
+        cuda.cudaLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0)
+        end = time.thread_time() + seconds
+        while time.thread_time() < end: pass  # burns
+def idle():
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+idle()
+work(0.02)
+if os.fork() == 0:
+    idle()
+    work(0.05)
+    os._exit(3)
+print(os.wait()[1] >> 8, flush=True)
+os._exit(0)
+"""
+
+
+def test_i12_a_forked_worker_is_looked_at_again(both, toy_cuda, tmp_path):
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    result = both([PYTHON, script, toy_cuda], "--step", "none", "--no-export")
+    assert result.plain.stdout == b"3\n"
+    parent, child = sorted(result.out.processes, key=lambda p: p["pid"])
+    assert child["parent_pid"] == parent["pid"]
+    for process in (parent, child):
+        # Of a thread that runs on while it is read the inner frames may be missing.
+        looks = [row["looks"] for row in process["host_in_gaps"]["rows"]
+                 if row["line"] and row["line"]["file"] == str(script)]
+        assert sum(looks) >= 5, process["host_in_gaps"]
 
 
 def test_i12_fork_and_exec(gpubusy, run, field):
@@ -500,9 +564,10 @@ for name in ("garbage_frame_pointer", "frame_pointer_cycle", "alternate_stack", 
 """
 
 
-def test_i15_frames_that_cannot_be_walked(both, programs, tmp_path):
+def test_i15_frames_that_cannot_be_walked(both, programs, tmp_path, native_stacks):
     """Generated code, a cycle of frame pointers, an alternate signal stack, the end of a small
-    stack. 50 calls each; those that Python made carry Python's lines in spite of what is above."""
+    stack. 50 calls each; those that Python made carry Python's lines in spite of what is above. Native
+    stacks end, and say so, at the code that has no table, with its address."""
     script = tmp_path / "odd.py"
     script.write_text(ODD_FRAMES)
     library = programs / "libgpubusy_test_field_odd_frames.so"
@@ -516,3 +581,11 @@ def test_i15_frames_that_cannot_be_walked(both, programs, tmp_path):
     for stack in stacks[:150]:
         assert re.search(r"odd\.py\(5\): innermost;.*odd\.py\(7\): outermost;.*odd\.py\(9\)", stack)
     assert stacks[150:] == [""] * 50  # a thread without Python
+    native = native_stacks(result.out)
+    for stack in native[:100]:  # the launch, the generated code, and no further
+        assert len(stack) == 3 and stack[2] == "..."
+    assert {stack[1] for stack in native[:50]} != {stack[1] for stack in native[50:100]}
+    assert all(10 < len(stack) and stack[-1] != "..." for stack in native[100:150])
+    assert all(20 < len(stack) <= 1025 for stack in native[150:])
+    shown = [e["args"]["Native stack"] for e in sorted(rows, key=lambda e: e["ts"])]
+    assert all(re.fullmatch(r"gpubusy_test_launch[^;]*;0x[0-9a-f]+;\.\.\.", s) for s in shown[:100])

@@ -402,6 +402,20 @@ def test_t12_budget_of_the_recording(gpubusy, run, programs, directory):
     assert trace["gpubusy"]["lost records"] == process["lost_records"]
 
 
+def test_t12_the_whole_budget(gpubusy, run, programs, directory):
+    """10 million events and 100 MB, without the trace, which is a file of some 400 MB then."""
+    ours = run([gpubusy, "-o", "out", "--step", "none", "--max-size", "100M", "--no-export",
+                programs / "launch_many", 10_000_000], timeout=120)
+    assert (ours.returncode, ours.stdout) == (0, b"launched 10000000\n")
+    assert "its size limit (GPUBUSY_MAX_SIZE) was reached" in " ".join(ours.stderr.decode().split())
+    (recording,) = directory().recordings
+    assert recording.stat().st_size <= (100 << 20) + 64 * 1024
+    process = directory().process
+    assert 0 <= process["calls"] + process["lost_records"] - 10_000_000 <= 8
+    assert process["calls"] > 1_000_000
+    assert process["bad_records"] == process["torn_blocks"] == 0
+
+
 def test_t12_a_step_as_long_as_the_run(gpubusy, run, field, directory):
     """The step that was too large for the budget is named."""
     ours = run([gpubusy, "-o", "out", *STEP, *schedule_options(0, 0, 1), "--max-size", "2M",

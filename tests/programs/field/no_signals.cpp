@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// no_signals eintr            waits in poll, recv, nanosleep and futex; EINTR anywhere is fatal
+// no_signals eintr [watched]  waits in poll, recv, nanosleep and futex; EINTR anywhere is fatal;
+//                             another thread launches meanwhile, or (watched) sleeps
 // no_signals exec COUNT MIB   touches MIB and starts /bin/true COUNT times by fork and exec
 // CUDA is called all the while, so a recording is open. Prints what went wrong, and what a profiler
 // by signals would leave behind: handlers, timers, pending signals.
@@ -60,9 +61,16 @@ void must_not_be_interrupted(long result, const char* what) {
   std::exit(1);
 }
 
-int eintr() {
-  std::thread busy([] {
-    while (!g_stop) launch();
+int eintr(bool watched) {
+  std::thread busy([watched] {
+    const timespec pause{0, 1'000'000};
+    while (!g_stop) {
+      if (watched) {
+        must_not_be_interrupted(nanosleep(&pause, nullptr), "nanosleep of another thread");
+      } else {
+        launch();
+      }
+    }
   });
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 2;
@@ -113,7 +121,8 @@ int exec(int count, size_t mib) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], "eintr") == 0) return eintr();
+  if (argc == 2 && std::strcmp(argv[1], "eintr") == 0) return eintr(false);
+  if (argc == 3 && std::strcmp(argv[1], "eintr") == 0) return eintr(true);
   if (argc == 4 && std::strcmp(argv[1], "exec") == 0) {
     return exec(std::atoi(argv[2]), static_cast<size_t>(std::atoi(argv[3])));
   }
