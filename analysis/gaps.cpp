@@ -177,6 +177,9 @@ class Finder {
     for (auto& [key, row] : rows_) out_.rows.push_back(std::move(row));
     std::stable_sort(out_.rows.begin(), out_.rows.end(),
                      [](const GapRow& a, const GapRow& b) { return a.ns > b.ns; });
+    for (auto& [key, row] : holders_) out_.gil.rows.push_back(std::move(row));
+    std::stable_sort(out_.gil.rows.begin(), out_.gil.rows.end(),
+                     [](const GilHolderRow& a, const GilHolderRow& b) { return a.ns > b.ns; });
     return std::move(out_);
   }
 
@@ -196,6 +199,7 @@ class Finder {
     std::string path;
     for (const SourceLine& f : d.inner) path += f.file + '\n' + f.function + '\n';
     const GapSample& acts = acting(look, own);
+    if (d.kind == GapKind::kInterpreter) add_holder(acts, ns);
     const bool in_call = (acts.flags & recording::kGapInSystemCall) != 0;
     const std::string call = in_call ? system_call_name(acts.system_call) : std::string();
     GapRow& row = rows_[{piece.idle, piece.cause, piece.input_copy, d.kind,
@@ -220,6 +224,23 @@ class Finder {
     row.by_step.back().second += ns;
   }
 
+  void add_holder(const GapSample& waiter, std::uint64_t ns) {
+    ++out_.gil.looks;
+    const recording::GilHolder* holder = holder_at(recording_, waiter);
+    if (holder == nullptr) return;
+    ++out_.gil.known_looks;
+    const SourceLine line = place_of(lines_.frames(holder->python_stack, kMaxFrames));
+    GilHolderRow& row = holders_[{holder->thread_id, line.file + '\n' + line.function, line.line}];
+    row.thread_id = holder->thread_id;
+    const auto main = recording_.threads.find(recording_.pid);
+    if (main == recording_.threads.end() || main->second.name != holder->name) {
+      row.thread = holder->name;
+    }
+    row.line = line;
+    row.ns += ns;
+    ++row.looks;
+  }
+
   Described describe(const GapSample& look, const GapSample* own) {
     Described d;
     const std::vector<SourceLine> frames = lines_.frames(look.python_stack, kMaxFrames);
@@ -229,11 +250,7 @@ class Finder {
     if (!native.empty()) d.native = native.front();
     const auto user =
         std::find_if(frames.begin(), frames.end(), [](const SourceLine& f) { return f.user; });
-    if (user != frames.end()) {
-      d.line = *user;
-    } else if (!frames.empty()) {
-      d.line = frames.front();
-    }
+    d.line = place_of(frames);
     // Frames of libraries below the user's: what it called, and what that ended in.
     const auto below = user == frames.end() ? 0 : user - frames.begin();
     if (below > 0) d.inner.push_back(frames[static_cast<std::size_t>(below - 1)]);
@@ -262,6 +279,7 @@ class Finder {
   NativeNames* names_;
   const Looks& looks_;
   std::map<Key, GapRow> rows_;
+  std::map<std::tuple<std::uint32_t, std::string, int>, GilHolderRow> holders_;
   Gaps out_;
 };
 
@@ -298,6 +316,23 @@ bool is_collecting(const GapSample& look, const GapSample* own) {
 
 bool lacks_processor(const GapSample& look) {
   return look.state == 'R' && look.wait_ns > look.run_ns;
+}
+
+SourceLine place_of(const std::vector<SourceLine>& frames) {
+  const auto user =
+      std::find_if(frames.begin(), frames.end(), [](const SourceLine& f) { return f.user; });
+  return user != frames.end() ? *user : frames.empty() ? SourceLine() : frames.front();
+}
+
+const recording::GilHolder* holder_at(const Recording& recording, const GapSample& look) {
+  const auto& holders = recording.gil_holders;  // by time
+  auto at = std::lower_bound(
+      holders.begin(), holders.end(), look.time_ns,
+      [](const recording::GilHolder& h, std::uint64_t time) { return h.time_ns < time; });
+  for (; at != holders.end() && at->time_ns == look.time_ns; ++at) {
+    if (at->waiter == look.thread_id) return &*at;
+  }
+  return nullptr;
 }
 
 GapKind kind_of(const GapSample& look, const GapSample* own, const std::vector<SourceLine>& frames,

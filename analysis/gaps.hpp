@@ -57,8 +57,23 @@ struct GapRow {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> by_step;  // step index, ns; by step
 };
 
+// Which threads held the GIL, and at which line, as looks found that waited for.
+struct GilHolderRow {
+  std::uint32_t thread_id = 0;
+  std::string thread;  // the kernel's name of it
+  SourceLine line;     // as a GapRow's
+  std::uint64_t ns = 0;
+  std::uint64_t looks = 0;
+};
+struct GilHolders {
+  std::vector<GilHolderRow> rows;  // by ns, longest first
+  std::uint64_t looks = 0;         // that found it waited for; with those whose holder is not known
+  std::uint64_t known_looks = 0;
+};
+
 struct Gaps {
-  std::vector<GapRow> rows;   // by ns, longest first; without those not seen
+  std::vector<GapRow> rows;  // by ns, longest first; without those not seen
+  GilHolders gil;
   std::uint64_t ns = 0;       // of all gaps
   std::uint64_t seen_ns = 0;  // of these, what the rows are about
   std::uint64_t looks = 0;    // in the whole recording
@@ -96,6 +111,11 @@ bool waits_for_memory(const recording::GapSample& look);
 // Whether the interpreter collected garbage: in the thread looked at, or the one that ends the
 // silence.
 bool is_collecting(const recording::GapSample& look, const recording::GapSample* own);
+// The innermost line of the user's own code, else of any.
+SourceLine place_of(const std::vector<SourceLine>& frames);
+// Which thread held the GIL that the one looked at waited for; null: not known.
+const recording::GilHolder* holder_at(const recording::Recording& recording,
+                                      const recording::GapSample& look);
 // Ready to run, for longer than it ran.
 bool lacks_processor(const recording::GapSample& look);
 

@@ -190,7 +190,21 @@ Json gaps(const Gaps& g) {
                     {"system_call", r.call},
                     {"native", r.native}});
   }
-  return {{"total_ms", ms(g.ns)}, {"seen_ms", ms(g.seen_ns)}, {"looks", g.looks}, {"rows", rows}};
+  Json holders = Json::array();
+  for (std::size_t i = 0; i < g.gil.rows.size() && i < kMaxRows; ++i) {
+    const GilHolderRow& r = g.gil.rows[i];
+    holders.push_back({{"thread_id", r.thread_id},
+                       {"thread", r.thread},
+                       {"line", json(r.line)},
+                       {"total_ms", ms(r.ns)},
+                       {"looks", r.looks}});
+  }
+  return {
+      {"total_ms", ms(g.ns)},
+      {"seen_ms", ms(g.seen_ns)},
+      {"looks", g.looks},
+      {"rows", rows},
+      {"gil", {{"looks", g.gil.looks}, {"known_looks", g.gil.known_looks}, {"holders", holders}}}};
 }
 
 Json shares(const LoadingShares& of) {

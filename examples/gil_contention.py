@@ -21,8 +21,8 @@ def count(stop):
     """Stands for parsing, tokenising, averaging metrics in Python."""
     number = 0
     while not stop.is_set():
-        for _ in range(1000):
-            number += 1
+        for _ in range(1000):  # HOLDS the lock
+            number += 1  # HOLDS the lock
 
 
 def main():

@@ -125,6 +125,8 @@ enum class RecordType : std::uint16_t {
   kModule = 27,     // ModuleRecord + path, build id: a loaded ELF object
   kReach = 28,      // ReachRecord + one byte of ReachFlags for each api id
   kHost = 29,       // HostRecord: what the host offers this process
+  // events again
+  kGilHolder = 30,  // GilHolderRecord: which thread held the GIL that a launching thread waited for
 };
 
 struct RecordHeader {
@@ -446,6 +448,19 @@ struct GapSampleRecord {
   std::uint8_t reserved[7];
 };
 static_assert(sizeof(GapSampleRecord) == 72);
+
+// The thread that held the GIL while another one that is looked at waited for it. There is none
+// where it is not known.
+struct GilHolderRecord {
+  RecordHeader header;         // value: gettid() of the holder
+  std::uint64_t time_ns;       // of the round of looks
+  std::uint32_t waiter;        // gettid()
+  std::uint32_t python_stack;  // of the holder: StackNode id, 0: none
+  std::uint8_t flags;          // GapFlags: kGapTorn
+  std::uint8_t reserved[7];
+  char name[16];  // the kernel's name of the holder, ends with '\0'
+};
+static_assert(sizeof(GilHolderRecord) == 48);
 
 // ---- what the kernel counts
 // ------------------------------------------------------------------------

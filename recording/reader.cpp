@@ -231,6 +231,7 @@ void Parser::record(RecordHeader header, RecordView view, std::uint32_t thread_i
     case RecordType::kRecording:
     case RecordType::kRange:
     case RecordType::kGapSample:
+    case RecordType::kGilHolder:
     case RecordType::kHostCounters:
     case RecordType::kWorkerLook: good = event(header, view, thread_id); break;
     case RecordType::kActivity:
@@ -288,6 +289,15 @@ bool Parser::event(RecordHeader header, RecordView view, std::uint32_t thread_id
           {record.time_ns, record.since_ns, record.argument, record.run_ns, record.wait_ns,
            record.major_faults, header.value, record.python_stack, record.native_stack,
            record.system_call, static_cast<char>(record.state), record.flags, record.file});
+      seen(record.time_ns);
+      return true;
+    }
+    case RecordType::kGilHolder: {
+      GilHolderRecord record;
+      if (!view.fixed(record) || !plausible(0, record.time_ns)) return false;
+      record.name[sizeof record.name - 1] = '\0';
+      recording_.gil_holders.push_back({record.time_ns, record.waiter, header.value,
+                                        record.python_stack, record.flags, record.name});
       seen(record.time_ns);
       return true;
     }
@@ -727,6 +737,7 @@ void Parser::finish(std::uint64_t header_lost) {
   sort_by(recording_.notices, [](const Notice& n) { return n.time_ns; });
   sort_by(recording_.host_counts, [](const HostCounts& h) { return h.time_ns; });
   sort_by(recording_.worker_looks, [](const WorkerLook& w) { return w.time_ns; });
+  sort_by(recording_.gil_holders, [](const GilHolder& g) { return g.time_ns; });
   sort_by(recording_.gap_samples, [](const GapSample& g) { return g.time_ns; });
   finish_ranges();
   close_windows();

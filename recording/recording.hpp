@@ -153,6 +153,14 @@ struct GapSample {
   std::uint8_t flags;  // GapFlags
   GapFile file;
 };
+// Which thread held the GIL as a look at another found that waiting for it.
+struct GilHolder {
+  std::uint64_t time_ns;  // of the look
+  std::uint32_t waiter, thread_id;
+  std::uint32_t python_stack;  // of the holder
+  std::uint8_t flags;          // GapFlags: kGapTorn
+  std::string name;            // the kernel's, of the holder
+};
 // What the kernel had counted at an instant.
 struct HostCounts {
   std::uint64_t time_ns = 0;
@@ -267,6 +275,7 @@ struct Recording {
   std::vector<RecordingEdge> recording_edges;  // by time
   std::vector<Range> ranges;                   // by start_ns, longest first
   std::vector<GapSample> gap_samples;          // by time_ns
+  std::vector<GilHolder> gil_holders;          // by time_ns
   std::vector<HostCounts> host_counts;         // by time_ns
   std::vector<WorkerLook> worker_looks;        // by time_ns
   std::unordered_map<std::uint32_t, Kernel> kernels;

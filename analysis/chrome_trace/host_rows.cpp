@@ -32,6 +32,11 @@ bool HostRows::rows_of_looks(bool open) {
       sink_.rows += ", \"system call\": ";
       append_json_string(sink_.rows, system_call_name(look.system_call));
     }
+    if (const recording::GilHolder* holder = holder_at(window_.recording, look)) {
+      sink_.add(", \"GIL held by thread\": {}, \"at\": ", holder->thread_id);
+      append_json_string(
+          sink_.rows, to_text(place_of(texts_.lines().frames(holder->python_stack, kMaxFrames))));
+    }
     sink_.rows += texts_.python_args(look.python_stack);
     sink_.rows += texts_.native_args(look.native_stack);
     sink_.rows += "}}";

@@ -424,6 +424,10 @@ function allTables(p) {
     {title: 'system call', value: (r) => r.system_call, mono: true},
     {title: 'looks', value: (r) => r.looks, text: (r) => count(r.looks), number: true},
   ], gaps.rows);
+  add('gil', 'Which threads held the GIL while the launching ones waited for it', [
+    {title: 'thread', value: (r) => r.thread_id, text: (r) => `${r.thread_id} ${r.thread}`}, at, perStep('time', (r) => r.total_ms),
+    {title: 'looks', value: (r) => r.looks, text: (r) => count(r.looks), number: true},
+  ], gaps.gil.holders);
   add('pauses', 'The host outside of CUDA, by line', [
     {title: 'where', value: (r) => region(r) || 'not known', mono: true, wide: true}, perStep('time', (r) => r.total_ms),
     {title: 'steps', value: (r) => r.steps, number: true}, {title: 'pieces', value: (r) => r.pieces, text: (r) => count(r.pieces), number: true},

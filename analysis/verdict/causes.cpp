@@ -105,8 +105,8 @@ struct CauseText {
   const char* title;
   const char* evidence;
   const char* cure;
-  void (*add_numbers)(Finding&, const ProcessReport&) = nullptr;  // to the evidence
-  bool (*applies)(const ProcessReport&) = nullptr;                // of two with one cause
+  void (*add_more)(Finding&, const ProcessReport&) = nullptr;  // that only this cause has
+  bool (*applies)(const ProcessReport&) = nullptr;             // of two with one cause
 };
 constexpr CauseText kCauseTexts[] = {
     {Cause::kCheckpoint, "checkpoint", "The GPU waits while the program saves its state",
@@ -128,9 +128,10 @@ constexpr CauseText kCauseTexts[] = {
      "Find the slowest rank (record all ranks into one directory), or use NCCL (backend=\"nccl\"), "
      "which works on the GPU: gloo sends through the host."},
     {Cause::kInterpreter, "gil_contention", "Another Python thread holds the interpreter's lock",
-     "with the launching thread waiting for the lock (GIL); which thread holds it is not recorded",
+     "with the launching thread waiting for the lock (GIL)",
      "Move that thread's work to another process, or into code that releases the lock (numpy, "
-     "native code)."},
+     "native code).",
+     add_holders},
     {Cause::kLock, "lock_wait", "The launching thread waits for a lock",
      "with the launching thread waiting at a line that takes a lock",
      "Let the thread that has the lock hold it for less (copy what is shared, and send or write "
@@ -204,8 +205,8 @@ Found of_cause(const ProcessReport& report, const CauseText& text) {
   finding.evidence += fmt::format(", {}.", text.evidence);
   finding.evidence += rhythm_text(finding, report, rows);
   add_doing(finding, report, [&](const GapRow& row) { return row.cause == text.cause; });
-  if (text.add_numbers != nullptr) text.add_numbers(finding, report);
   finding.cure = text.cure;
+  if (text.add_more != nullptr) text.add_more(finding, report);
   return finding;
 }
 

@@ -15,10 +15,10 @@ namespace {
 // Where looks found the host in the gaps of a finding.
 class Places {
  public:
-  void add(const GapRow& row) {
-    seen_ += row.ns;
-    if (!row.line.known()) return;
-    add(row.line, row.ns);
+  void add(const GapRow& row) { add(row.line, row.ns); }
+  void add(const SourceLine& line, std::uint64_t ns) {
+    seen_ += ns;
+    if (line.known()) add_known(line, ns);
   }
   std::uint64_t seen() const { return seen_; }
 
@@ -60,7 +60,7 @@ class Places {
   }
 
  private:
-  void add(const SourceLine& line, std::uint64_t ns) {
+  void add_known(const SourceLine& line, std::uint64_t ns) {
     for (auto& [known, sum] : lines_) {
       if (known != line) continue;
       sum += ns;
@@ -183,6 +183,49 @@ void add_doing(Finding& finding, const ProcessReport& report,
   }
   // Lines that have little of it say little of the whole.
   if (own_work.seen() * 2 >= seen) finding.lines = own_work.worth_naming();
+}
+
+void add_holders(Finding& finding, const ProcessReport& report) {
+  struct Holder {
+    std::uint32_t thread_id = 0;
+    std::string name;
+    std::uint64_t looks = 0;
+    Places places;
+  };
+  const GilHolders& gil = report.gaps.gil;
+  std::vector<Holder> holders;
+  for (const GilHolderRow& row : gil.rows) {
+    auto at = std::find_if(holders.begin(), holders.end(),
+                           [&](const Holder& h) { return h.thread_id == row.thread_id; });
+    if (at == holders.end()) at = holders.insert(at, {row.thread_id, row.thread, 0, {}});
+    at->looks += row.looks;
+    at->places.add(row.line, row.ns);
+  }
+  std::stable_sort(holders.begin(), holders.end(),
+                   [](const Holder& a, const Holder& b) { return a.looks > b.looks; });
+  const auto share = [&](std::uint64_t looks) {
+    return static_cast<double>(looks) / static_cast<double>(gil.looks);
+  };
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMaxDoings, holders.size()); ++i) {
+    const Holder& h = holders[i];
+    if (i > 0 && share(h.looks) < kLeastDoing) break;
+    const std::string place = h.places.most();
+    const std::string thread = h.thread_id == report.pid ? "the main thread"
+                               : h.name.empty()
+                                   ? fmt::format("thread {}", h.thread_id)
+                                   : fmt::format("thread {} '{}'", h.thread_id, h.name);
+    text += fmt::format("{}{}{} in {} of {} looks", text.empty() ? "" : ", ", thread,
+                        place.empty() ? "" : fmt::format(" ({})", place), h.looks, gil.looks);
+    if (i > 0 || share(h.looks) < kGapLineShare || place.empty()) continue;
+    finding.where = place + (finding.where.empty() ? "" : ", " + finding.where);
+    finding.cure = fmt::format(
+        "Move what that thread does at {} to another process, or into code that releases the lock "
+        "(numpy, native code).",
+        place);
+  }
+  finding.evidence += text.empty() ? " Which thread holds it was not seen."
+                                   : fmt::format(" The lock was held by {}.", text);
 }
 
 std::string cost_text(const Finding& finding, const ProcessReport& report) {

@@ -56,6 +56,10 @@ void set_region(Finding& finding, const std::vector<const IdleRow*>& rows);
 void add_doing(Finding& finding, const ProcessReport& report,
                const std::function<bool(const GapRow&)>& wanted);
 
+// Which threads held the GIL meanwhile, and where. The line of one that did for most of it leads,
+// and is what the cure is about.
+void add_holders(Finding& finding, const ProcessReport& report);
+
 // "31.2 ms of each step (75.9 %; 70.1 to 80.2 %)" or, without steps, "312 ms (75.9 %)".
 std::string cost_text(const Finding& finding, const ProcessReport& report);
 

@@ -135,6 +135,19 @@ bool status_field(std::uint32_t thread_id, const char* field, char* value,
 
 }  // namespace
 
+bool name_of_thread(std::uint32_t thread_id, char (&name)[16]) noexcept {
+  name[0] = '\0';
+  Path path;
+  path.add("/proc/self/task/").add(thread_id).add("/comm");
+  char text[sizeof name + 1];
+  const std::size_t n = read_file(path, text, sizeof text);
+  if (n == 0) return false;
+  if (text[n - 1] == '\n') text[n - 1] = '\0';
+  memcpy(name, text, sizeof name);
+  name[sizeof name - 1] = '\0';
+  return true;
+}
+
 bool has_user_of(std::uint32_t thread_id) noexcept {
   char text[64];
   if (!status_field(thread_id, "Uid:\t", text, sizeof text)) return true;

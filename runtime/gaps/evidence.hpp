@@ -32,6 +32,9 @@ class TaskFiles {
   int files_[kFiles] = {-1, -1, -1};
 };
 
+// The kernel's name of that thread of this process, with a '\0' behind; false: there is none.
+bool name_of_thread(std::uint32_t thread_id, char (&name)[16]) noexcept;
+
 // How many threads this process has; 0: not told.
 unsigned thread_count() noexcept;
 
@@ -49,6 +52,7 @@ struct SystemCall {
   std::uint16_t number = 0;
   std::uint64_t argument = 0;
   std::uint64_t sp = 0, pc = 0;  // kOutside, kInside
+  bool operator==(const SystemCall&) const = default;
 };
 // "running", "-1 SP PC" or "NUMBER six arguments SP PC".
 SystemCall parse_system_call(const char* text) noexcept;

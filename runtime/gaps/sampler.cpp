@@ -14,6 +14,7 @@
 
 #include "runtime/clock.hpp"
 #include "runtime/gaps/evidence.hpp"
+#include "runtime/gaps/gil_holder.hpp"
 #include "runtime/gaps/hidden_thread.hpp"
 #include "runtime/gaps/workers.hpp"
 #include "runtime/host/counters.hpp"
@@ -116,8 +117,11 @@ class Sampler {
   void read_stacks(ThreadState& thread, Watched& watched) noexcept;
   bool is_collecting(const python::Interpreter& python, const char* state) noexcept;
   Watched& watched_of(std::uint32_t thread_id) noexcept;
+  bool is_as_before(const Watched& w, const ProcessorUse& use) noexcept;
+  GilHolder::Seen look_at_holder(const ThreadState& thread, const Watched& w) noexcept;
   void write(const Watched& w, std::uint64_t time, std::uint64_t since,
              const recording::GapSampleRecord& changes) noexcept;
+  void write(const GilHolder::Seen& holder, const Watched& waiter, std::uint64_t time) noexcept;
 
   ThreadState self_;
   RemoteCodes* codes_ = nullptr;
@@ -130,6 +134,7 @@ class Sampler {
   python::RemoteMemory memory_, worker_memory_;
   python::RemoteFrame frames_[kMaxPython], second_[kMaxPython];
   Workers workers_;
+  GilHolder gil_holder_;
   python::CollectorPlaces collector_;
   int collector_searches_ = 0;  // without success
 };
@@ -235,6 +240,28 @@ void Sampler::read_stacks(ThreadState& thread, Watched& w) noexcept {
   }
 }
 
+// Whether a blocked thread has not run since then.
+bool Sampler::is_as_before(const Watched& w, const ProcessorUse& use) noexcept {
+  if (use.known()) {
+    return w.files.read(TaskFiles::kProcessor, again_, sizeof again_) != 0 &&
+           parse_processor_use(again_) == use;
+  }
+  w.files.read(TaskFiles::kSystemCall, again_, sizeof again_);
+  return parse_system_call(again_) == w.call;
+}
+
+GilHolder::Seen Sampler::look_at_holder(const ThreadState& thread, const Watched& w) noexcept {
+  const python::Interpreter* python = python::ready_interpreter();
+  if (python == nullptr) return {};
+  const Tools tools{self_, codes_, memory_, frames_, second_, kMaxPython};
+  GilHolder::Seen holder = gil_holder_.look(
+      tools, *python, w.thread_id, thread.gap.ident.load(std::memory_order_relaxed),
+      thread.gap.python_state.load(std::memory_order_relaxed), w.call.argument);
+  // It may have got the GIL meanwhile: then that is another's, or its own.
+  if (!is_as_before(w, w.use)) return {};
+  return holder;
+}
+
 void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
                    std::uint64_t since) noexcept {
   using recording::GapSampleRecord;
@@ -271,22 +298,11 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
     // A blocked thread is as it was seen only if it has not run meanwhile.
     const bool blocked =
         w.call.state == SystemCall::State::kInside || w.call.state == SystemCall::State::kOutside;
-    if (blocked) {
-      ProcessorUse use_after;
-      if (w.files.read(TaskFiles::kProcessor, again_, sizeof again_) != 0) {
-        use_after = parse_processor_use(again_);
-      }
-      bool same = use_after == use;
-      if (same && !use.known()) {
-        w.files.read(TaskFiles::kSystemCall, again_, sizeof again_);
-        same = strcmp(text_, again_) == 0;
-      }
-      if (!same) {
-        // It ran between: what it was blocked in is not what the frames say.
-        w.call = {};
-        w.native_stack = 0;
-        w.state = 'R';
-      }
+    if (blocked && !is_as_before(w, use)) {
+      // It ran between: what it was blocked in is not what the frames say.
+      w.call = {};
+      w.native_stack = 0;
+      w.state = 'R';
     }
     if (w.call.state == SystemCall::State::kInside) {
       w.flags |= recording::kGapInSystemCall;
@@ -309,9 +325,12 @@ void Sampler::look(ThreadState& thread, Watched& w, std::uint64_t time,
       }
     }
   }
+  GilHolder::Seen holder;
+  if ((w.flags & recording::kGapInterpreter) != 0) holder = look_at_holder(thread, w);
   // It launches again: then this was no gap.
   if (thread.gap.quiet_since.load(std::memory_order_relaxed) != w.quiet_since) return;
   write(w, time, since, changes);
+  if (holder.thread_id != 0) write(holder, w, time);
 }
 
 void Sampler::write(const Watched& w, std::uint64_t time, std::uint64_t since,
@@ -333,6 +352,21 @@ void Sampler::write(const Watched& w, std::uint64_t time, std::uint64_t since,
   }
 }
 
+void Sampler::write(const GilHolder::Seen& holder, const Watched& waiter,
+                    std::uint64_t time) noexcept {
+  recording::GilHolderRecord r{};
+  r.header = {recording::RecordType::kGilHolder, sizeof r, holder.thread_id};
+  r.time_ns = time;
+  r.waiter = waiter.thread_id;
+  r.python_stack = holder.python_stack;
+  r.flags = holder.torn ? recording::kGapTorn : 0;
+  memcpy(r.name, holder.name, sizeof r.name);
+  if (void* out = reserve_record(self_, sizeof r, time)) {
+    memcpy(out, &r, sizeof r);
+    commit_record(self_, sizeof r);
+  }
+}
+
 void Sampler::run() noexcept {
   self_.thread_id = static_cast<std::uint32_t>(syscall(SYS_gettid));
   self_.writer = recording::ThreadWriter{};
@@ -346,6 +380,7 @@ void Sampler::run() noexcept {
   workers_.begin();
   const bool sees_workers = proc_has_own_ids();
   if (!sees_workers) g_other_ids.store(true, std::memory_order_relaxed);
+  gil_holder_.begin();
   const Tools tools{self_, codes_, worker_memory_, frames_, second_, kMaxPython};
   std::uint64_t next_count = 0, next_user = 0;
   bool asked_to_end = false;
@@ -549,6 +584,7 @@ void note_python_state(ThreadState& thread) noexcept {
   const char* state = python::current_thread_state(*python);
   thread.gap.ident.store(static_cast<std::uint64_t>(pthread_self()), std::memory_order_relaxed);
   thread.gap.python_state.store(reinterpret_cast<std::uintptr_t>(state), std::memory_order_relaxed);
+  check_gil_of_caller(*python);
 }
 
 void before_fork() noexcept {

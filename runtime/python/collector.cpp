@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/python/collector.hpp"
 
+#include "runtime/python/gil.hpp"
+
 namespace gpubusy::runtime::python {
 namespace {
 
@@ -12,10 +14,8 @@ constexpr int kToGenerations = kGenerations * kGenerationBytes;
 constexpr int kToCollecting = 8 + kGenerationBytes + kGenerations * kStatisticsBytes;
 constexpr int kToGarbage = kToCollecting + 8, kToCallbacks = kToGarbage + 8;
 
-// struct _gil_runtime_state, 3.8–3.13: interval (5,000 us unless the program has set another), the
-// last thread that held it, whether it is held.
+// The first word of the GIL's struct, unless the program has set another.
 constexpr std::uint64_t kInterval = 5000;
-constexpr int kHolder = 8, kLocked = 16;
 
 // What is searched: the structs stand in the first part of the interpreter's state or of
 // _PyRuntime.
@@ -41,13 +41,6 @@ bool is_collection_state(RemoteMemory& memory, std::uintptr_t at, const void* li
   return is_flag(int_at(memory, at + kToCollecting)) &&
          is_of_type(memory, pointer_at(memory, at + kToGarbage), list) &&
          is_of_type(memory, pointer_at(memory, at + kToCallbacks), list);
-}
-
-bool is_gil(RemoteMemory& memory, std::uintptr_t at, std::uintptr_t interpreter) noexcept {
-  if (!is_flag(int_at(memory, at + kLocked))) return false;
-  const std::uintptr_t holder = pointer_at(memory, at + kHolder);
-  return holder != 0 && holder % sizeof(void*) == 0 &&
-         pointer_at(memory, holder + kThreadInterpreter) == interpreter;
 }
 
 // Calls `visit` with each word and its address, until it says so or the memory ends.
@@ -101,9 +94,8 @@ CollectorPlaces find_collector(const Interpreter& python, RemoteMemory& memory,
 bool is_collecting(const CollectorPlaces& places, RemoteMemory& memory,
                    const char* thread_state) noexcept {
   const bool collecting = int_at(memory, places.collecting) == 1;
-  const bool held = int_at(memory, places.gil + kLocked) == 1;
-  const std::uintptr_t holder = pointer_at(memory, places.gil + kHolder);
-  return collecting && held && holder == reinterpret_cast<std::uintptr_t>(thread_state) &&
+  return collecting &&
+         holder_of(memory, places.gil) == reinterpret_cast<std::uintptr_t>(thread_state) &&
          !memory.failed();
 }
 

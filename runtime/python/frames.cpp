@@ -307,6 +307,10 @@ State decide() noexcept {
   }
   py.thread_ident = find_thread_ident(static_cast<const char*>(thread_state));
   py.runtime = symbol<const void*>("_PyRuntime");
+  py.current_state = symbol<void* (*)()>("PyThreadState_GetUnchecked");  // 3.13+
+  if (py.current_state == nullptr) {
+    py.current_state = symbol<void* (*)()>("_PyThreadState_UncheckedGet");
+  }
   g_python = py;
   return State::kReady;
 }

@@ -113,6 +113,9 @@ struct Interpreter {
   const void* list_type;  // may be missing
   int thread_ident;       // offset in PyThreadState of what pthread_self() gives; 0: not found
   const void* runtime;    // _PyRuntime, in which the GIL's lock lies; nullptr: not found
+  // The state of the thread that holds the GIL, from 3.12 on only if the caller does; may be
+  // missing
+  void* (*current_state)();
 };
 
 // Whether a lock is the interpreter's own, as the GIL's: these lie in _PyRuntime, which has 170 kB

@@ -119,16 +119,37 @@ int look(RemoteMemory& memory, const RemoteThread& thread, RemoteFrame* out, int
   return collector.count;
 }
 
-// The innermost frame of a thread that runs has moved on within a function; it is another place
-// then.
-bool is_same(const RemoteFrame& a, const RemoteFrame& b) noexcept {
-  return a.code == b.code && a.frame == b.frame && a.offset == b.offset &&
-         a.fingerprint == b.fingerprint;
+bool is_of_same_function(const RemoteFrame& a, const RemoteFrame& b) noexcept {
+  return a.code == b.code && a.frame == b.frame && a.fingerprint == b.fingerprint;
 }
 
-int common_outer(const RemoteFrame* a, int a_count, const RemoteFrame* b, int b_count) noexcept {
+// A frame's code and its place in that are not read at one instant: another function may have had
+// the frame between.
+bool is_within_code(RemoteMemory& memory, const Layout& layout, const RemoteFrame& frame) noexcept {
+  std::int64_t bytes = 0;
+  if (layout.style == FrameStyle::kFrameObject) {
+    bytes =
+        memory.load<std::int64_t>(memory.load<const void*>(frame.code, kCodeBytes), kObjectSize);
+  } else {
+    bytes = 2 * memory.load<std::int64_t>(frame.code, kObjectSize);
+  }
+  return frame.offset >= 0 && frame.offset < bytes && frame.offset % 2 == 0 && !memory.failed();
+}
+
+// How many outer frames are the same. The innermost of them may have moved on within its function:
+// it was at the first place as that was read.
+int common_outer(RemoteMemory& memory, const Layout& layout, const RemoteFrame* a, int a_count,
+                 const RemoteFrame* b, int b_count) noexcept {
   int n = 0;
-  while (n < a_count && n < b_count && is_same(a[a_count - 1 - n], b[b_count - 1 - n])) ++n;
+  while (n < a_count && n < b_count) {
+    const RemoteFrame& first = a[a_count - 1 - n];
+    const RemoteFrame& second = b[b_count - 1 - n];
+    if (!is_of_same_function(first, second)) break;
+    if (first.offset != second.offset) {
+      return is_within_code(memory, layout, first) ? n + 1 : n;
+    }
+    ++n;
+  }
   return n;
 }
 
@@ -143,8 +164,11 @@ RemoteStack walk_remote(RemoteMemory& memory, const RemoteThread& thread, Remote
     const int count = look(memory, thread, frames, max, cut);
     const int again = look(memory, thread, second, max, cut_again);
     // Where the outer end is cut off, what is outermost depends on how deep the inner end is.
-    const int common = cut != cut_again ? 0 : common_outer(frames, count, second, again);
-    best = {common, common != count || common != again, cut};
+    const int common = cut != cut_again ? 0
+                                        : common_outer(memory, thread.python->layout, frames, count,
+                                                       second, again);
+    const bool moved = common > 0 && frames[count - common].offset != second[again - common].offset;
+    best = {common, moved || common != count || common != again, cut};
     // Innermost first: what is torn stands in front.
     if (common != count) std::memmove(frames, frames + (count - common), common * sizeof *frames);
     if (!best.torn) break;
@@ -156,7 +180,7 @@ int still_there(RemoteMemory& memory, const RemoteThread& thread, const RemoteFr
                 int count, RemoteFrame* second, int max) noexcept {
   bool cut = false;
   const int again = look(memory, thread, second, max, cut);
-  return common_outer(frames, count, second, again);
+  return common_outer(memory, thread.python->layout, frames, count, second, again);
 }
 
 }  // namespace gpubusy::runtime::python

@@ -72,8 +72,9 @@ struct RemoteThread {
 };
 
 // The frames that were there at two looks, innermost first; where the two differ, the outer ones
-// that did not change meanwhile, and `torn` says so. `cut`: there were more than `max`. `second` is
-// room for `max` frames.
+// that did not change meanwhile and the one below them if it has only moved on within its function
+// (its place is that of the first look), and `torn` says so. `cut`: there were more than `max`.
+// `second` is room for `max` frames.
 struct RemoteStack {
   int count = 0;
   bool torn = false;

@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+import time
 
 P = ctypes.PyDLL(sys.argv[1])  # calls with the GIL held
 C = ctypes.CDLL(sys.argv[1])   # calls with the GIL released
@@ -328,6 +329,44 @@ def case_offsets():
                 assert entries[n - 1], "the outermost frame ends an eval call"
     recurse(20, leaf)
     recurse(3, lambda: sorted([1, 2], key=lambda x: leaf() or x))
+
+
+def case_gil():
+    """Who holds the GIL, found by the lock that another thread waits for."""
+    global checks
+    numbers, stop = [], []
+
+    def wait():
+        numbers.append((threading.get_native_id(), threading.get_ident()))
+        time.sleep(0.01)  # gets the GIL back when the call below is over
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    while not numbers:
+        time.sleep(0.001)
+    found = P.gb_find_gil(numbers[0][0], ctypes.c_uint64(numbers[0][1]))
+    waiter.join()
+    assert found == 0, found
+
+    def spin():
+        numbers.append(threading.get_native_id())
+        while not stop:
+            pass
+
+    spinner = threading.Thread(target=spin)
+    spinner.start()
+    code, offset, thread = ctypes.c_uint64(), ctypes.c_int(), ctypes.c_int()
+    end = time.monotonic() + 60
+    while checks < 50 and time.monotonic() < end:
+        if C.gb_gil_holder(ctypes.byref(code), ctypes.byref(offset), ctypes.byref(thread)) == 0:
+            continue  # not taken yet
+        checks += 1
+        assert thread.value == numbers[1]
+        assert code.value == id(spin.__code__)
+        assert 0 <= offset.value < len(spin.__code__.co_code), offset.value
+    stop.append(1)
+    spinner.join()
+    assert checks == 50, checks
 
 
 def case_fork():

@@ -17,7 +17,10 @@
 
 #include "analysis/python_lines.hpp"
 #include "runtime/python/frames.hpp"
+#include "runtime/python/gil.hpp"
+#include "runtime/python/layout.hpp"
 #include "runtime/python/optimizer.hpp"
+#include "runtime/python/remote.hpp"
 #include "runtime/stack_table.hpp"
 #include "tests/python/memory_sink.hpp"
 
@@ -142,6 +145,72 @@ EXPORT double gb_bench(int what, int batches) {
 EXPORT int gb_line(const char* table, int size, int first_line, int minor, unsigned offset) {
   return analysis::line_of(std::string(table, static_cast<std::size_t>(size)), first_line, minor,
                            offset);
+}
+
+namespace {
+
+python::RemoteMemory g_memory;
+std::uintptr_t g_gil = 0;
+int g_number_at = -1;
+
+// The lock that a thread waits for in the interpreter; 0: for none within some seconds.
+std::uint64_t lock_of(const python::Interpreter& python, int thread_id) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread_id);
+  for (int i = 0; i < 5000; ++i) {
+    unsigned long number = 0, lock = 0;
+    if (std::FILE* file = std::fopen(path, "r")) {
+      if (std::fscanf(file, "%lu %lx", &number, &lock) != 2) lock = 0;
+      std::fclose(file);
+    }
+    if (lock != 0 && python::lies_in_runtime(python, lock)) return lock;
+    usleep(1000);
+  }
+  return 0;
+}
+
+}  // namespace
+
+// With the GIL held, while that thread waits for it. 0: all that is found of it is true; else what
+// is not.
+EXPORT int gb_find_gil(int waiter, std::uint64_t ident) {
+  const python::Interpreter* python = python::ready_interpreter_or_probe();
+  if (python == nullptr) return 1;
+  const std::uint64_t lock = lock_of(*python, waiter);
+  if (lock == 0) return 2;
+  const char* own = python::current_thread_state(*python);
+  const auto interpreter = python::load<std::uintptr_t>(own, python::kThreadInterpreter);
+  g_memory.look_into(0);
+  g_gil = python::find_gil(g_memory, lock, interpreter);
+  if (g_gil == 0) return 3;
+  if (python::holder_of(g_memory, g_gil) != reinterpret_cast<std::uintptr_t>(own)) return 4;
+  if (python::is_refuted_by_caller(*python, g_gil)) return 5;
+  if (!python::is_refuted_by_caller(*python, g_gil + 8)) return 6;
+  g_number_at = python::find_thread_number(g_memory, ident, static_cast<std::uint32_t>(waiter));
+  if (g_number_at < 0) return 7;
+  const auto number =
+      g_memory.load<std::uint32_t>(reinterpret_cast<const void*>(pthread_self()), g_number_at);
+  return number == static_cast<std::uint32_t>(gettid()) ? 0 : 8;
+}
+
+// Without the GIL: who holds it. Its state's number of the kernel's, and the innermost frame; 0
+// frames: it ran on, or none holds it.
+EXPORT int gb_gil_holder(std::uint64_t* code, int* offset, int* thread_id) {
+  const python::Interpreter& python = *python::ready_interpreter();
+  usleep(300);  // for another thread to take it
+  g_memory.look_into(0);
+  const std::uintptr_t holder = python::holder_of(g_memory, g_gil);
+  if (holder == 0) return 0;
+  const auto* state = reinterpret_cast<const char*>(holder);
+  const auto ident = g_memory.load<std::uint64_t>(state, python.thread_ident);
+  *thread_id = g_memory.load<int>(reinterpret_cast<const void*>(ident), g_number_at);
+  static python::RemoteFrame frames[64], second[64];
+  const python::RemoteStack stack =
+      python::walk_remote(g_memory, {&python, state, ident}, frames, second, 64);
+  if (stack.count == 0) return 0;
+  *code = reinterpret_cast<std::uint64_t>(frames[0].code);
+  *offset = frames[0].offset;
+  return stack.count;
 }
 
 // After Py_Finalize: prints what a capture finds.

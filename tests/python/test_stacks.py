@@ -8,7 +8,7 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = ["recursion", "generators", "asyncio", "threads", "race", "shapes", "names", "reuse",
          "offsets", "lines", "seccomp", "interpreters",
-         "fork", "refusal", "foreign", "exit", "daemon", "unknown", "optimizer", "bench"]
+         "gil", "fork", "refusal", "foreign", "exit", "daemon", "unknown", "optimizer", "bench"]
 
 
 def run(python, *args, **kwargs):

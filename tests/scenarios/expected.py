@@ -27,6 +27,8 @@ class Scenario:
     spreads: bool = False
     # The parts of a step's division that the cost is found in.
     parts: tuple = ()
+    # … and what it turns into on a machine whose processors are taken.
+    beside: tuple = ("no_processor",)
     # What holds up the workers that are waited for, at the line marked SLOW; empty: there are none.
     worker_bottleneck: str = ""
 
@@ -86,7 +88,8 @@ SCENARIOS = [
              parts=("garbage_collection",)),
     Scenario("gil_contention", "gil_contention", settings=("gemm_tflops=3",), by_looks=True,
              spreads=True,
-             parts=("gil",)),
+             # A thread that was given the GIL and has no processor yet is ready to run.
+             parts=("gil",), beside=("no_processor", "host_runs")),
     Scenario("memory_page_faults", "page_faults", by_looks=True, spreads=True,
              parts=("host_memory",)),
     Scenario("activations_on_the_host", "offloading", "both_ways_alone",

@@ -444,6 +444,18 @@ void RecordingBuilder::gap_sample(std::uint64_t time, std::uint64_t since, GapOp
   append(thread_, &r, sizeof r);
 }
 
+void RecordingBuilder::gil_holder(std::uint64_t time, std::uint32_t waiter, std::uint32_t holder,
+                                  std::uint32_t python_stack, const char* name,
+                                  std::uint8_t flags) {
+  auto r = record<rec::GilHolderRecord>(rec::RecordType::kGilHolder, holder);
+  r.time_ns = time;
+  r.waiter = waiter;
+  r.python_stack = python_stack;
+  r.flags = flags;
+  std::strncpy(r.name, name, sizeof r.name - 1);
+  append(thread_, &r, sizeof r);
+}
+
 void RecordingBuilder::worker_look(std::uint64_t time, std::uint64_t since, WorkerOptions o) {
   auto r = record<rec::WorkerLookRecord>(rec::RecordType::kWorkerLook, o.pid);
   r.time_ns = time;

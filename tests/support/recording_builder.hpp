@@ -148,6 +148,10 @@ class RecordingBuilder {
                 std::uint32_t thread = 0);
   void dropped(std::uint64_t time, std::uint32_t count);
   void gap_sample(std::uint64_t time, std::uint64_t since, GapOptions options);
+  // Beside the look at `waiter` of that time.
+  void gil_holder(std::uint64_t time, std::uint32_t waiter, std::uint32_t holder,
+                  std::uint32_t python_stack = 0, const char* name = "python",
+                  std::uint8_t flags = 0);
   void worker_look(std::uint64_t time, std::uint64_t since, WorkerOptions options);
   // What is not given is not known.
   void host_offer(rec::HostRecord offer);

@@ -100,6 +100,20 @@ def test_time_goes_to_the_right_kind(recorded):
         assert right >= 0.8 * total - slack, (kind, seen, slack)
 
 
+def test_holder_of_the_gil(recorded):
+    truth, process, _ = recorded
+    gil = process["host_in_gaps"]["gil"]
+    # Each gap of it is looked at several times, unless there was no processor for that.
+    slack = slack_ms(truth) / 5
+    assert gil["looks"] >= 3 * ROUNDS - slack
+    if gil["looks"] == 0:
+        return
+    assert gil["known_looks"] >= 0.8 * gil["looks"] - slack, gil
+    lines = [row["line"] for row in gil["holders"] if row["line"]]
+    assert lines, gil
+    assert lines[0]["function"] == "burn" and lines[0]["file"].endswith(PROGRAM.name), gil
+
+
 def test_report_names_them(recorded):
     _, _, text = recorded
     words = " ".join(text.split())

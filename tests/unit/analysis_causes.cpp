@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "analysis/api.hpp"
 #include "analysis/division.hpp"
@@ -136,6 +138,7 @@ struct Look {
   char state = 'S';
   std::uint64_t run_ns = 0, wait_ns = 0;
   std::uint16_t system_call = 0;
+  std::uint32_t holder = 0, holder_stack = 0;  // of the GIL
 };
 
 void look(RecordingBuilder& b, std::uint32_t thread, std::uint64_t since, std::uint64_t time,
@@ -152,6 +155,7 @@ void look(RecordingBuilder& b, std::uint32_t thread, std::uint64_t since, std::u
   b.raw(recording::RecordType::kGapSample, thread,
         std::string_view(reinterpret_cast<const char*>(&r) + sizeof r.header,
                          sizeof r - sizeof r.header));
+  if (l.holder != 0) b.gil_holder(time, thread, l.holder, l.holder_stack);
 }
 
 // Per step: 2 ms of kernels, then the host is outside CUDA for 8 ms in mid-step, looked at each ms:
@@ -355,7 +359,7 @@ TEST(AnalysisCauses, WhoWaitsInBackwardWaitsForAutogradsThreads) {
     const ProcessReport r = backward_with(b, waiting(b), gil);
     EXPECT_THAT(ids(r), ElementsAre("gil_contention"));
     EXPECT_THAT(first(r).where, ::testing::StartsWith("train.py:11 (main)"));
-    EXPECT_THAT(first(r).evidence, HasSubstr("which thread holds it is not recorded"));
+    EXPECT_THAT(first(r).evidence, HasSubstr("Which thread holds it was not seen."));
   }
   {
     RecordingBuilder b;
@@ -380,6 +384,61 @@ TEST(AnalysisCauses, TheInterpretersLock) {
   EXPECT_NEAR(static_cast<double>(first(r).total_ns), 10 * 8.0 * kMs, 10 * 0.1 * kMs);
   EXPECT_EQ(first(r).where,
             "train.py:11 (main), train.py:10-12 in main (after line 10, before line 12)");
+  EXPECT_THAT(first(r).evidence, HasSubstr("Which thread holds it was not seen."));
+  EXPECT_EQ(r.gaps.gil.looks, 80u);
+  EXPECT_EQ(r.gaps.gil.known_looks, 0u);
+}
+
+// The holders of the GIL in that pause, by the ms of the look; the other looks do not know it.
+ProcessReport held_by(RecordingBuilder& b,
+                      const std::function<std::pair<std::uint32_t, int>(std::uint64_t)>& holder) {
+  Look l;
+  l.python_stack = b.frame(0, kScript, "main", 11);
+  l.flags = recording::kGapInterpreter;
+  return pause_of(b, [&, l](std::uint64_t ms) mutable {
+    const auto [thread, line] = holder(ms);
+    l.holder = thread;
+    l.holder_stack = thread == 0 ? 0 : b.frame(0, "/home/u/stats.py", "count", line);
+    return l;
+  });
+}
+
+TEST(AnalysisCauses, TheHolderOfTheInterpretersLock) {
+  {
+    RecordingBuilder b;
+    const ProcessReport r = held_by(b, [](std::uint64_t ms) {
+      return ms == 9 ? std::pair(0u, 0) : std::pair(77u, ms == 2 ? 33 : 31);
+    });
+    ASSERT_THAT(ids(r), ElementsAre("gil_contention"));
+    EXPECT_THAT(first(r).evidence,
+                HasSubstr("The lock was held by thread 77 'python' (stats.py:31 (count)) in 70 of "
+                          "80 looks."));
+    EXPECT_THAT(first(r).where, ::testing::StartsWith("stats.py:31 (count), train.py:11 (main)"));
+    EXPECT_THAT(first(r).cure, HasSubstr("at stats.py:31 (count) to another process"));
+    EXPECT_EQ(r.gaps.gil.looks, 80u);
+    EXPECT_EQ(r.gaps.gil.known_looks, 70u);
+    ASSERT_EQ(r.gaps.gil.rows.size(), 2u);
+    EXPECT_EQ(r.gaps.gil.rows[0].line.line, 31);
+    EXPECT_EQ(r.gaps.gil.rows[0].looks, 60u);
+    EXPECT_EQ(r.gaps.gil.rows[0].thread_id, 77u);
+  }
+  {
+    // All over a function.
+    RecordingBuilder b;
+    const ProcessReport r =
+        held_by(b, [](std::uint64_t ms) { return std::pair(77u, 31 + static_cast<int>(ms % 4)); });
+    EXPECT_THAT(first(r).where, ::testing::StartsWith("stats.py:31-34 (count), train.py:11"));
+  }
+  {
+    // Threads that share it: neither is what to change first.
+    RecordingBuilder b;
+    const ProcessReport r = held_by(b, [](std::uint64_t ms) {
+      return ms > 7 ? std::pair(0u, 0) : std::pair(77u + static_cast<std::uint32_t>(ms % 2), 31);
+    });
+    EXPECT_THAT(first(r).where, ::testing::StartsWith("train.py:11 (main)"));
+    EXPECT_THAT(first(r).evidence, HasSubstr("in 30 of 80 looks, thread 78"));
+    EXPECT_THAT(first(r).cure, ::testing::StartsWith("Move that thread's work"));
+  }
 }
 
 TEST(AnalysisCauses, ACollectionThatPythonBeganByItself) {

@@ -50,6 +50,23 @@ TEST(ReaderGaps, ImpossibleTimesAreDamage) {
   EXPECT_EQ(r.bad_records, 1u);
 }
 
+TEST(ReaderGaps, HoldersOfTheGil) {
+  RecordingBuilder b(77);
+  b.gil_holder(kStart + 30, 77, 81);
+  b.gil_holder(kStart + 20, 78, 80, 5, "a name of sixteen", kGapTorn);
+  const Recording r = b.read();
+  EXPECT_EQ(r.bad_records + r.unknown_records, 0u);
+  ASSERT_EQ(r.gil_holders.size(), 2u);
+  const GilHolder& h = r.gil_holders[0];
+  EXPECT_EQ(h.time_ns, kStart + 20);
+  EXPECT_EQ(h.waiter, 78u);
+  EXPECT_EQ(h.thread_id, 80u);
+  EXPECT_EQ(h.python_stack, 5u);
+  EXPECT_EQ(h.flags, kGapTorn);
+  EXPECT_EQ(h.name, "a name of sixte");
+  EXPECT_EQ(r.gil_holders[1].thread_id, 81u);
+}
+
 TEST(ReaderGaps, LooksAtWorkers) {
   RecordingBuilder b(77);
   b.worker_look(kStart + 30, kStart + 20, {.pid = 501, .name = "a name of sixteen"});
