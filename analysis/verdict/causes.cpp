@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,10 +69,31 @@ void add_faults(Finding& finding, const ProcessReport& report) {
   }
 }
 
+// Processors that the process kept busy on average in the judged steps, with those of its workers;
+// none: not known.
+std::optional<double> processors_used(const ProcessReport& report) {
+  const HostReport& h = report.host_counters;
+  if (!h.process.user_ns || !h.process.system_ns || h.counted_steps == 0) return std::nullopt;
+  const double wall = static_cast<double>(report.wall_ns) * static_cast<double>(h.counted_steps) /
+                      static_cast<double>(report.steps.size());
+  return static_cast<double>(*h.process.user_ns + *h.process.system_ns) / wall +
+         report.workers.processors_used * report.workers.count;
+}
+
 void add_processors(Finding& finding, const ProcessReport& report) {
   const HostReport& h = report.host_counters;
   const std::string processors = processors_text(report.host_offer);
-  if (!processors.empty()) finding.evidence += fmt::format(" The process has {}.", processors);
+  if (!processors.empty()) finding.evidence += fmt::format(" The process has {}", processors);
+  if (const auto used = processors_used(report); used && !processors.empty()) {
+    finding.evidence += fmt::format(" and uses {:.1f}{}", *used,
+                                    report.workers.count > 0 ? " of them with its workers" : "");
+    if (*used * 2 < report.host_offer.effective_processors()) {
+      finding.cure =
+          "Other programs take the processors (see top): end them, or give this one processors of "
+          "its own (taskset, cpusets, another machine).";
+    }
+  }
+  if (!processors.empty()) finding.evidence += '.';
   if (h.process.involuntary_switches) {
     finding.evidence +=
         fmt::format(" Its threads were put off a processor {} times{}",

@@ -407,7 +407,9 @@ TEST(AnalysisHost, MinorFaultsAreNotBlamed) {
   EXPECT_THAT(render_text(session, {}), Not(HasSubstr("faults")));
 }
 
-TEST(AnalysisHost, NoProcessorHasNumbers) {
+// Ten steps in which the launching thread waits for one of two processors; the process runs for
+// `ms_per_step` of each.
+ProcessReport starved_of_processors(std::uint64_t ms_per_step) {
   const auto waits = looks([](std::uint64_t) {
     GapOptions o;
     o.state = 'R';
@@ -415,27 +417,38 @@ TEST(AnalysisHost, NoProcessorHasNumbers) {
     o.wait_ns = 900 * kUs;
     return o;
   });
-  const ProcessReport r =
-      report_of(record([&](RecordingBuilder& b, std::uint64_t t, std::uint32_t i) {
-        if (i == 0) {
-          recording::HostRecord offer{};
-          offer.online_processors = offer.usable_processors = 2;
-          b.host_offer(offer);
-        }
-        waits(b, t, i);
-        b.host_edge(t + kStep + kUs, i,
-                    {{HostCounter::kUserNs, i * kMs},
-                     {HostCounter::kInvoluntarySwitches, i * 12},
-                     {HostCounter::kThreadInvoluntarySwitches, i * 9}});
-        b.host_counts(t + kMs, {{HostCounter::kCpuSomeNs, i * 15 * kMs}},
-                      {HostSource::kNoFile, HostSource::kNoFile, HostSource::kMachine});
-      }));
+  return report_of(record([&](RecordingBuilder& b, std::uint64_t t, std::uint32_t i) {
+    if (i == 0) {
+      recording::HostRecord offer{};
+      offer.online_processors = offer.usable_processors = 2;
+      b.host_offer(offer);
+    }
+    waits(b, t, i);
+    b.host_edge(t + kStep + kUs, i,
+                {{HostCounter::kUserNs, i * (ms_per_step - 1) * kMs},
+                 {HostCounter::kSystemNs, i * kMs},
+                 {HostCounter::kInvoluntarySwitches, i * 12},
+                 {HostCounter::kThreadInvoluntarySwitches, i * 9}});
+    b.host_counts(t + kMs, {{HostCounter::kCpuSomeNs, i * 15 * kMs}},
+                  {HostSource::kNoFile, HostSource::kNoFile, HostSource::kMachine});
+  }));
+}
+
+TEST(AnalysisHost, NoProcessorHasNumbers) {
+  const ProcessReport r = starved_of_processors(2);
   ASSERT_THAT(ids(r), ElementsAre("no_processor"));
   const std::string& evidence = of(r, "no_processor").evidence;
-  EXPECT_THAT(evidence, HasSubstr("The process has 2 processors."));
+  EXPECT_THAT(evidence, HasSubstr("The process has 2 processors and uses 0.1."));
   EXPECT_THAT(evidence,
               HasSubstr("put off a processor 12 times per step, the launching one 9 times"));
   EXPECT_THAT(evidence, HasSubstr("For 75 % of the time some task of the machine waited"));
+  EXPECT_THAT(of(r, "no_processor").cure, HasSubstr("Other programs take the processors"));
+}
+
+TEST(AnalysisHost, AProcessThatTakesItsProcessorsItselfIsToldSo) {
+  const ProcessReport r = starved_of_processors(30);
+  EXPECT_THAT(of(r, "no_processor").evidence, HasSubstr("2 processors and uses 1.5."));
+  EXPECT_THAT(of(r, "no_processor").cure, HasSubstr("Run fewer busy threads and processes"));
 }
 
 }  // namespace
