@@ -413,8 +413,8 @@ ProcessReport starved_of_processors(std::uint64_t ms_per_step) {
   const auto waits = looks([](std::uint64_t) {
     GapOptions o;
     o.state = 'R';
-    o.run_ns = 100 * kUs;
-    o.wait_ns = 900 * kUs;
+    o.run_ns = 50 * kUs;
+    o.wait_ns = 950 * kUs;
     return o;
   });
   return report_of(record([&](RecordingBuilder& b, std::uint64_t t, std::uint32_t i) {
