@@ -13,11 +13,12 @@ import time
 
 import numpy
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 import common
 
 OPEN_COST = 0.0005  # seconds that a network file system takes to open a file
-SAMPLES = 192
+SAMPLES, BATCH = 192, 32
 
 
 def write(directory):
@@ -32,31 +33,38 @@ def open_file(path):
     return open(path, "rb")
 
 
-def batch_of_files(directory, indices):
-    samples = []
-    for index in indices:
-        with open_file(directory / f"{index}.bin") as file:  # MISTAKE: 32 files for a batch
-            samples.append(numpy.frombuffer(file.read(), dtype=numpy.float32))
-    return torch.from_numpy(numpy.stack(samples))
+class Files(Dataset):
+    def __init__(self, directory):
+        self.directory = directory
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        with open_file(self.directory / f"{index}.bin") as file:  # MISTAKE: 32 files for a batch
+            return torch.from_numpy(numpy.frombuffer(file.read(), dtype=numpy.float32).copy())
 
 
-def batch_of_map(packed, indices):
-    return torch.from_numpy(packed[indices.start : indices.stop].copy())
+def batches_of_map(directory):
+    packed = numpy.memmap(directory / "packed.bin", numpy.float32, "r", shape=(SAMPLES, common.WIDTH))
+    for first in range(0, SAMPLES, BATCH):
+        yield torch.from_numpy(packed[first : first + BATCH].copy())
+
+
+def endless(epochs):
+    while True:
+        yield from epochs()
 
 
 def train(args, directory):
     truth = common.Truth(args.truth)
-    packed = numpy.memmap(directory / "packed.bin", numpy.float32, "r", shape=(SAMPLES, common.WIDTH))
+    loader = DataLoader(Files(directory), batch_size=BATCH)
+    batches = endless((lambda: batches_of_map(directory)) if args.cured else loader.__iter__)
     model = common.make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(args.steps):
-        first = step * 32 % SAMPLES
-        indices = range(first, first + 32)
         with truth.mistake():
-            if args.cured:
-                images = batch_of_map(packed, indices)
-            else:
-                images = batch_of_files(directory, indices)  # MISTAKE
+            images = next(batches)  # MISTAKE
         images = images.to(common.DEVICE)
         images = images.repeat_interleave(8, dim=0)
         loss = model(images).square().mean()
