@@ -19,6 +19,8 @@ Throttling::Throttling(const recording::Recording& recording) {
       if (before && *now > *before) rises_.push_back({before_ns, counts.time_ns, *now - *before});
       before = now;
       before_ns = counts.time_ns;
+    } else if (counts.moment == HostMoment::kHelper) {
+      before.reset();  // the process has gone to another group
     }
     const auto waited = counts.at(HostCounter::kThreadWaitedNs);
     if (counts.moment != HostMoment::kThread || !waited) continue;

@@ -121,6 +121,8 @@ void Watch::open() noexcept {
   on_ = g_enabled;
   next_ns_ = 0;
   if (!on_) return;
+  files_[kOwnGroups] = open_path("/proc/self/cgroup");
+  mark_ = mark_of_groups();
   gpubusy::host::read_groups("", groups_);
   const auto source = [this](HostTopic topic) noexcept -> HostSource& {
     return sources_[static_cast<unsigned>(topic)];
@@ -163,6 +165,15 @@ void Watch::close() noexcept {
   }
   for (Thread& t : threads_) t.files.close();
   on_ = false;
+}
+
+std::uint64_t Watch::mark_of_groups() noexcept {
+  if (!read(kOwnGroups)) return 0;
+  std::uint64_t mark = 14695981039346656037u;  // FNV-1a
+  for (const char* c = text_; *c != '\0'; ++c) {
+    mark = (mark ^ static_cast<unsigned char>(*c)) * 1099511628211u;
+  }
+  return mark;
 }
 
 bool Watch::read(File file) noexcept {
@@ -241,6 +252,14 @@ void Watch::count(ThreadState& self, std::uint64_t now_ns) noexcept {
     sources_[static_cast<unsigned>(topic)] = HostSource::kStrange;
   };
   values.add_usage(RUSAGE_SELF, HostCounter::kUserNs);
+  // The process was moved to another group, whose counters go on from elsewhere: a record without
+  // them says that these are not to be compared.
+  if (const std::uint64_t mark = mark_of_groups(); mark != mark_) {
+    close();
+    open();
+    values.write(self);
+    return;
+  }
   if (read(kQuota)) {
     gpubusy::host::Throttling t;
     if (gpubusy::host::parse_throttling(text_, t)) {

@@ -47,9 +47,10 @@ class Watch {
     kIo,
     kMemoryPressure,
     kSwap,
-    kStatus
+    kStatus,
+    kOwnGroups
   };
-  static constexpr int kFiles = 8;
+  static constexpr int kFiles = 9;
   static constexpr int kMaxThreads = 8;
   struct Thread {
     std::uint32_t id = 0;
@@ -60,6 +61,8 @@ class Watch {
   };
 
   bool read(File file) noexcept;  // into text_
+  // Of the text that says in which groups this process is; 0: not told.
+  std::uint64_t mark_of_groups() noexcept;
   Thread& thread_of(std::uint32_t id) noexcept;
   void write_thread(ThreadState& self, const Thread& thread, std::uint64_t now_ns,
                     const gpubusy::host::Throttling& group) noexcept;
@@ -69,7 +72,8 @@ class Watch {
   std::uint64_t next_ns_ = 0;
   std::uint64_t throttled_ns_ = 0;  // when threads were asked last
   Thread threads_[kMaxThreads];
-  int files_[kFiles] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  int files_[kFiles] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
+  std::uint64_t mark_ = 0;
   recording::HostSource sources_[recording::kHostTopics] = {};
   gpubusy::host::Groups groups_;
   char text_[8192];

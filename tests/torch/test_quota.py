@@ -26,7 +26,7 @@ class Judged:
     """A run under a quota (None: in a group without one), its report, and what truly was."""
 
     def __init__(self, build_dir, environment, directory, quota_us, cpu_ms=10, *workers,
-                 period_us=PERIOD_US, processors=None):
+                 period_us=PERIOD_US, processors=None, wait=2):
         group = Group(quota_us, period_us)
         if group.folder is None:
             pytest.skip("no control group with a quota can be made here")
@@ -34,7 +34,7 @@ class Judged:
         self.directory, self.build, self.environment = directory, build_dir, environment
         try:
             run = subprocess.run(
-                [build_dir / "bin" / "gpubusy", "-q", "--export", "0", "--wait", "2", "--warmup", "1",
+                [build_dir / "bin" / "gpubusy", "-q", "--export", "0", "--wait", str(wait), "--warmup", "1",
                  "--active", "16", "--processes", "command", "-o", directory / "out", "--",
                  build_dir / "bin" / "gpubusy-sim", "--truth", directory / "truth",
                  sys.executable, PROGRAM, group.folder, str(STEPS), str(cpu_ms),
@@ -99,7 +99,7 @@ def test_a_quota_that_is_used_up_is_named(judged, taken):
     with processor_taken(taken):
         run = judged(4_000, 4)
     quota = run.process["host_counters"]["quota"]
-    assert 0 < quota["throttled_periods"] <= quota["periods"]
+    assert 0 < quota["throttled_periods"] <= quota["periods"], (quota, run.throttled_ns)
     first = run.finding("cpu_quota")
     assert f"in {quota['throttled_periods']} of {quota['periods']} periods" in first["evidence"]
     assert "prepare" in first["evidence"] and "limits.cpu" in first["cure"]
@@ -117,6 +117,14 @@ def test_a_quota_that_is_used_up_is_named(judged, taken):
     assert cost >= 0.75 * (stopped - busy) - 2 * PERIOD_NS, (cost, stopped, busy)
     shares = {part["part"]: part["share"] for part in run.process["division"]["parts"]}
     assert shares["cpu_quota"] == pytest.approx(first["share"], abs=0.02)
+
+
+def test_a_group_that_is_entered_while_the_helper_runs(judged):
+    """Then its counters are read, not those of the group in which the process was before."""
+    run = judged(4_000, 4, wait=0)
+    assert run.throttled_ns > 0
+    assert run.process["host_counters"]["quota"]["throttled_periods"] > 0
+    assert run.finding("cpu_quota") is not None
 
 
 @pytest.mark.parametrize("quota", [None, 10 * PERIOD_US], ids=["none", "never_used_up"])
