@@ -265,8 +265,9 @@ void warn_about_steps(const Recording& recording, ProcessReport& report) {
                     100 * report.share(report.earlier_busy_ns)));
   }
   // Outside steps are those of the same run, in tracking mode: hooks cost next to nothing there.
-  if (report.has_steps() && report.other_steps >= kFewestToCompare &&
-      report.steps.size() >= kFewestToCompare &&
+  // Where the GPU sets the pace, a host that runs ahead has lengths of its own.
+  if (report.has_steps() && report.share(report.busy_ns) < kBusyShare &&
+      report.other_steps >= kFewestToCompare && report.steps.size() >= kFewestToCompare &&
       report.step_ms.median >= kSlowedBy * report.other_step_ms.median &&
       report.step_ms.median >= kSlowedByMs + report.other_step_ms.median) {
     out.push_back(fmt::format(

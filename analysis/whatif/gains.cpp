@@ -16,7 +16,7 @@ namespace {
 constexpr unsigned kMaxSuggestedWorkers = 8;
 constexpr std::size_t kMostGains = 5;  // each runs the model three times
 constexpr std::size_t kMostLines = 6;  // of one change
-constexpr double kLeastOfCost = 0.5;
+constexpr double kLeastOfCost = 0.5, kMostOfCost = 1.25;
 
 bool waits_for_workers(const ProcessReport& report) {
   std::uint64_t waiting = 0;
@@ -56,14 +56,26 @@ std::string lines_of(const Finding& finding) {
   return out;
 }
 
+// Of a step, on average.
+double cost_ms(const Finding& finding, const ProcessReport& report) {
+  return static_cast<double>(finding.total_ns) / 1e6 /
+         static_cast<double>(std::max<std::size_t>(report.steps.size(), 1));
+}
+
 // Whether a change takes away the host's time that a finding is about: where it was not seen what
 // the host did, the line at its end may have little to do with it.
 bool stands_for(const Change& change, const Prediction& prediction, const Finding& finding,
                 const ProcessReport& report) {
   if (change.kind != ChangeKind::kHost && change.kind != ChangeKind::kDrop) return true;
-  const double cost = static_cast<double>(finding.total_ns) / 1e6 /
-                      static_cast<double>(std::max<std::size_t>(report.steps.size(), 1));
-  return prediction.host_ms >= kLeastOfCost * cost;
+  return prediction.host_ms >= kLeastOfCost * cost_ms(finding, report);
+}
+
+// Whether a change brings no more than what the finding costs; else it takes away what is told by
+// others as well. How far ahead the host runs changes with it, which is allowed for.
+bool is_within_cost(const Change& change, const Prediction& prediction, const Finding& finding,
+                    const ProcessReport& report, double now_ms) {
+  if (change.kind != ChangeKind::kHost && change.kind != ChangeKind::kLaunches) return true;
+  return now_ms - prediction.step_ms <= kMostOfCost * cost_ms(finding, report);
 }
 
 struct Cure {
@@ -131,7 +143,10 @@ void add_gains(Study& study, ProcessReport& report) {
     if (!change) continue;
     ++predicted;
     const Prediction& row = study.predict(*change);
-    if (!row.is_gain(study.step_ms()) || !stands_for(*change, row, finding, report)) continue;
+    if (!row.is_gain(study.step_ms()) || !stands_for(*change, row, finding, report) ||
+        !is_within_cost(*change, row, finding, report, study.step_ms())) {
+      continue;
+    }
     finding.gain = {change->text, row.step_ms, row.low_ms, row.high_ms, study.step_ms()};
   }
 }

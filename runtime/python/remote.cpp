@@ -119,6 +119,16 @@ int look(RemoteMemory& memory, const RemoteThread& thread, RemoteFrame* out, int
   return collector.count;
 }
 
+// A thread that runs leaves frames and calls of the interpreter's while they are read, and most
+// walks end nowhere then; they end soon.
+int look_again_and_again(RemoteMemory& memory, const RemoteThread& thread, RemoteFrame* out,
+                         int max, bool& cut) noexcept {
+  constexpr int kMostLooks = 16;
+  int count = 0;
+  for (int i = 0; i < kMostLooks && count == 0; ++i) count = look(memory, thread, out, max, cut);
+  return count;
+}
+
 bool is_of_same_function(const RemoteFrame& a, const RemoteFrame& b) noexcept {
   return a.code == b.code && a.frame == b.frame && a.fingerprint == b.fingerprint;
 }
@@ -161,8 +171,8 @@ RemoteStack walk_remote(RemoteMemory& memory, const RemoteThread& thread, Remote
   RemoteStack best;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     bool cut = false, cut_again = false;
-    const int count = look(memory, thread, frames, max, cut);
-    const int again = look(memory, thread, second, max, cut_again);
+    const int count = look_again_and_again(memory, thread, frames, max, cut);
+    const int again = count == 0 ? 0 : look_again_and_again(memory, thread, second, max, cut_again);
     // Where the outer end is cut off, what is outermost depends on how deep the inner end is.
     const int common = cut != cut_again ? 0
                                         : common_outer(memory, thread.python->layout, frames, count,
