@@ -268,6 +268,23 @@ TEST_F(ReaderFiles, AZeroedBlockIsSkippedAndTheNextIsRead) {
   EXPECT_EQ(r.torn_blocks, 1u);
 }
 
+TEST_F(ReaderFiles, BlocksThatAFinishedFileHasLostAreCounted) {
+  RecordingBuilder b(1, 512);
+  for (std::uint32_t i = 0; i < 60; ++i) b.step_edge(10 + i, i);
+  std::vector<std::byte> bytes = b.bytes();
+  const auto set = [&](std::size_t offset, auto value) {
+    std::memcpy(bytes.data() + offset, &value, sizeof value);
+  };
+  const std::uint64_t blocks = (bytes.size() - kHeaderSize + 511) / 512;
+  set(offsetof(FileHeader, blocks), blocks);
+  set(offsetof(FileHeader, state), static_cast<std::uint32_t>(FileState::kFinished));
+  bytes.resize(kHeaderSize + (blocks - 2) * 512);
+  EXPECT_EQ(parse(bytes).value().torn_blocks, 2u);
+  // One that still runs, or died, may not have begun them.
+  set(offsetof(FileHeader, state), static_cast<std::uint32_t>(FileState::kOpen));
+  EXPECT_EQ(parse(bytes).value().torn_blocks, 0u);
+}
+
 TEST_F(ReaderFiles, ReservedBlocksBehindTheLastAreNotTorn) {
   RecordingBuilder b;
   b.step_edge(10, 0);
