@@ -866,7 +866,8 @@ tl::expected<Recording, Error> read_source(const std::string& name, const ByteSo
     }
     parser.block(buffer.data(), block_size, available, index < blocks);
   }
-  // A process that ended in an orderly way has written all that it had begun: the file was cut since.
+  // A process that ended in an orderly way has written all that it had begun: the file was cut
+  // since.
   const bool orderly =
       recording.state == FileState::kFinished || recording.state == FileState::kExecuted;
   if (orderly && index < blocks) recording.torn_blocks += blocks - index;
