@@ -13,11 +13,13 @@
 namespace gpubusy::analysis::verdict {
 namespace {
 
+// In a loader, as stacks or a profiler's ranges tell.
+bool is_in_loader(Cause cause) { return cause == Cause::kLoading || cause == Cause::kLoaderQueue; }
+
 // Idle time, or looks at it, that is late input.
 template <typename Row>
 bool is_starved(const Row& row) {
-  const bool input = row.cause == Cause::kLoading || row.cause == Cause::kLoaderQueue;
-  return input ||
+  return is_in_loader(row.cause) ||
          (row.cause == Cause::kNone && (row.idle == IdleClass::kStepStart ||
                                         (row.idle == IdleClass::kHostElsewhere && row.input_copy)));
 }
@@ -60,12 +62,12 @@ std::vector<const IdleRow*> worker_start_rows(const ProcessReport& report) {
   return rows_where(report, [](const IdleRow& row) { return row.cause == Cause::kWorkerStart; });
 }
 
-// Whether batches come from a loader, as stacks or a profiler's ranges tell.
+// Whether batches come from a loader.
 bool meets_loader(const ProcessReport& report) {
-  return report.has_loader || !rows_where(report, [](const IdleRow& row) {
-                                 return row.cause == Cause::kLoading ||
-                                        row.cause == Cause::kLoaderQueue;
-                               }).empty();
+  const auto& idle = report.summary.idle;
+  return report.has_loader || std::any_of(idle.begin(), idle.end(), [](const IdleRow& row) {
+           return is_in_loader(row.cause);
+         });
 }
 
 // Workers that keep pace with each other have their batches ready at the same time, and then none
@@ -284,8 +286,7 @@ const char* input_cure(const ProcessReport& report, bool input, bool in_workers)
 bool loader_stalls(const ProcessReport& report, const std::vector<const IdleRow*>& rows) {
   std::vector<const IdleRow*> in_loader;
   for (const IdleRow* row : rows) {
-    if (row->cause == Cause::kLoading || row->cause == Cause::kLoaderQueue)
-      in_loader.push_back(row);
+    if (is_in_loader(row->cause)) in_loader.push_back(row);
   }
   Finding finding;
   add_numbers(finding, report, in_loader);

@@ -258,22 +258,28 @@ std::optional<double> computing_share(const Model& model, const Recording& recor
   return static_cast<double>(run) / static_cast<double>(seen);
 }
 
-// Of the pauses before input, what of them looks saw the thread in that workers do not take over.
-void set_aside(Model& model, const Recording& recording, SourceLines& lines) {
+// What looks tell of the pauses before input: visit(node, cause, ns).
+template <typename Visit>
+void look_into_loads(Model& model, const Recording& recording, SourceLines& lines, Visit visit) {
   const Looks looks(recording);
   StackCauses causes(recording, lines);
   for (Node& node : model.nodes) {
-    node.aside_ns = 0;
     if (!node.loads) continue;
     const Call& call = recording.calls[node.call];
     const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
-    looks.telling(begin, call.start_ns, begin, call.thread_id,
-                  [&](const recording::GapSample& look, const recording::GapSample*,
-                      std::uint64_t from, std::uint64_t until) {
-                    if (stays_in_thread(causes.of(look.python_stack)))
-                      node.aside_ns += until - from;
-                  });
+    looks.telling(
+        begin, call.start_ns, begin, call.thread_id,
+        [&](const recording::GapSample& look, const recording::GapSample*, std::uint64_t from,
+            std::uint64_t until) { visit(node, causes.of(look.python_stack), until - from); });
   }
+}
+
+// Of these, what workers do not take over.
+void set_aside(Model& model, const Recording& recording, SourceLines& lines) {
+  for (Node& node : model.nodes) node.aside_ns = 0;
+  look_into_loads(model, recording, lines, [](Node& node, Cause cause, std::uint64_t ns) {
+    if (stays_in_thread(cause)) node.aside_ns += ns;
+  });
 }
 
 Applied use_workers(Model& model, const Change& change, Assumption assumption,
@@ -531,21 +537,12 @@ Applied drop(Model& model, const Change& change, const Recording& recording, Sou
 }
 
 // Whether the pauses before input are waits for a loader's workers, for most of what looks saw.
-bool waits_for_workers(const Model& model, const Recording& recording, SourceLines& lines) {
-  const Looks looks(recording);
-  StackCauses causes(recording, lines);
+bool waits_for_workers(Model& model, const Recording& recording, SourceLines& lines) {
   std::uint64_t seen = 0, queue = 0;
-  for (const Node& node : model.nodes) {
-    if (!node.loads) continue;
-    const Call& call = recording.calls[node.call];
-    const std::uint64_t begin = call.start_ns - std::min(call.start_ns, node.think_ns);
-    looks.telling(begin, call.start_ns, begin, call.thread_id,
-                  [&](const recording::GapSample& look, const recording::GapSample*,
-                      std::uint64_t from, std::uint64_t until) {
-                    seen += until - from;
-                    if (causes.of(look.python_stack) == Cause::kLoaderQueue) queue += until - from;
-                  });
-  }
+  look_into_loads(model, recording, lines, [&](const Node&, Cause cause, std::uint64_t ns) {
+    seen += ns;
+    if (cause == Cause::kLoaderQueue) queue += ns;
+  });
   return queue * 2 > seen;
 }
 
